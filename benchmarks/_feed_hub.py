@@ -143,9 +143,10 @@ def _installed(directory: Path) -> Iterator[None]:
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     sys.path.append(str(directory))
-    handler_registry.clear_handler_cache()
+    handler_registry._known.cache_clear()
     try:
         yield
     finally:
         sys.path.remove(str(directory))
-        handler_registry.clear_handler_cache()
+        handler_registry._known.cache_clear()
+        handler_registry.handler_class.cache_clear()

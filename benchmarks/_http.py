@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 ROUNDS: Final = 4
 
@@ -148,6 +148,21 @@ async def read_response(reader: asyncio.StreamReader) -> bytes:
     if status >= 300:
         raise RuntimeError(f"{status}: {body[:300]!r}")
     return body
+
+
+class ResponseHead(NamedTuple):
+    """Status and headers of a response; the names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+
+
+async def read_head(reader: asyncio.StreamReader) -> ResponseHead:
+    """Read the head of a response, whatever its status."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    pairs = (line.partition(":") for line in lines if line)
+    headers = {name.lower(): value.strip() for name, _, value in pairs}
+    return ResponseHead(int(first.split()[1]), headers)
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

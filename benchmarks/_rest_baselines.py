@@ -75,19 +75,20 @@ def tipg(dsn: str) -> Iterator[int]:
         "TIPG_MAX_FEATURES_PER_TILE": "100000",
         "TIPG_CATALOG_TTL": "100000",
     }
-    with _served("tipg.main:app", environment, "/collections/public.plain") as port:
+    with served("tipg.main:app", environment, "/collections/public.plain") as port:
         yield port
 
 
 @contextmanager
 def bare(dsn: str, id: str) -> Iterator[int]:
     """Run the bare handler; yield its port. It must find the feature with the id."""
-    with _served(f"{__name__}:bare_app", {_DSN: dsn}, f"/{id}") as port:
+    with served(f"{__name__}:bare_app", {_DSN: dsn}, f"/{id}") as port:
         yield port
 
 
 @contextmanager
-def _served(app: str, environment: Mapping[str, str], path: str) -> Iterator[int]:
+def served(app: str, environment: Mapping[str, str], path: str) -> Iterator[int]:
+    """Run an ASGI application with one worker, and wait until it responds to a path."""
     port = free_port()
     process = subprocess.Popen(
         [

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pyarrow as pa
 from rich.progress import track
 
 from benchmarks._data import Feature
 from benchmarks._frame import postgres_database
 from naksha.model.collection import CollectionInfo
+from naksha.model.features import PreparedFeatures
 from naksha.model.version import Version
 from naksha.psql import PsqlStorage
+from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
+from naksha.testing.storage.input_batches import given_batch
 
 CHUNK = 50_000
 
@@ -42,11 +48,33 @@ async def opened(kind: str) -> AsyncIterator[Storage]:
 
 async def load(storage: Storage, name: str, features: list[Feature]) -> Version:
     """Load a new collection in bulk."""
-    writer = await storage.bulk_writer(CollectionInfo(id=name), "bench", exclusive=True)
     parts = range(0, len(features), CHUNK)
-    for start in track(parts, f"{len(features):,} features into {name}"):
-        await writer.add(features[start : start + CHUNK])
-    return await version_of(storage, await writer.commit())
+    shown = track(parts, f"{len(features):,} features into {name}")
+    batches = (given_batch(features[start : start + CHUNK]) for start in shown)
+    return await version_of(storage, await staged_load(storage, CollectionInfo(id=name), batches))
+
+
+async def staged_load(
+    storage: Storage,
+    info: CollectionInfo,
+    batches: Iterable[pa.RecordBatch | PreparedFeatures],
+    parts: int = 1,
+) -> int | None:
+    """Load a new collection from so many parts, which are staged side by side."""
+    job, left = str(uuid.uuid4()), iter(batches)
+
+    async def staged() -> StagedPart:
+        stage = await storage.stage(job, info)
+        try:
+            while (batch := await asyncio.to_thread(next, left, None)) is not None:
+                await stage.add(batch)
+            return await stage.close()
+        finally:
+            await stage.abort()
+
+    found = await asyncio.gather(*(staged() for _ in range(parts)))
+    write = StagedWrite(job=job, info=info, mode=WriteMode.CREATE, app_id="bench")
+    return (await storage.apply_staged(write, found)).txn
 
 
 async def write(storage: Storage, name: str, features: Iterable[Feature]) -> Version:

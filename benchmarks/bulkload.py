@@ -1,58 +1,56 @@
-"""Bulk loads, staged and exclusive, against raw parallel COPY and CREATE INDEX of the same rows.
+"""Bulk loads against raw parallel COPY and CREATE INDEX of the same rows.
 
-The figures `bulk_ratio` and `exclusive_ratio` are the worse of two forms. The first one starts with
-the same prepared columns (the result of `check_features`: JSON, WKB, tags) and ends with indexed
-tables:
+The figure `bulk_ratio` is the worse of two forms. The first one starts with the same prepared
+columns (the result of `check_columns`: JSON, WKB, tags) and ends with indexed tables:
 
 - raw builds the same rows with the same code, namespace included, copies them into 16 plain tables
   and creates the same indexes. It gives no guarantees: no log, numbers, validation or collection.
-- staged and exclusive are `bulk_writer`, `add_prepared` and `commit`.
+- staged stages parts, one per connection, and applies them.
 
-All use the same number of connections with the same settings. The second form, `from_dicts`, also
-times the client, which starts with feature dicts: Naksha validates and encodes them, raw only
-encodes features that already have the complete namespace.
+Both use the same number of connections with the same settings. The second form, `from_dicts`, also
+times the client, which starts with feature dicts: Naksha converts them to columns, validates and
+encodes them; raw only encodes features that already have the complete namespace.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import shapely
 
 from benchmarks._data import Feature, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
 from benchmarks._raw import (
-    AFTER_I,
     COLLECTION,
-    MARK,
     RAW,
     RAW_INDICES,
     UUID,
     VALUES,
+    Data,
+    Piece,
     clear,
     copied,
     indexed,
-)
-from naksha.model.collection import CollectionInfo
-from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
-from naksha.model.geo.geometry import encode_geometries
-from naksha.psql import PsqlStorage
-from naksha.psql.bulk.bulk_writer import LANES, SETTINGS, PsqlBulkWriter
-from naksha.psql.bulk.splits import LEAVES
-from naksha.psql.bulk.staged_rows import (
-    CHUNK_FEATURES,
-    LEAF_COUNT,
-    Data,
     leaf_data,
-    leaves_of,
-    pieces_of,
 )
+from benchmarks._stores import staged_load
+from naksha.model.collection import CollectionInfo
+from naksha.model.features import NAMESPACE, PreparedFeatures
+from naksha.model.geo.geometry import encode_geometries
+from naksha.model.json_text import close_namespace, open_properties
+from naksha.psql import PsqlStorage
+from naksha.psql.bulk.lanes import LANES, SETTINGS
+from naksha.psql.bulk.splits import LEAVES
+from naksha.psql.bulk.staged_rows import CHUNK_FEATURES, LEAF_COUNT, leaves_of
 from naksha.psql.connection.driver import Direct
+from naksha.spi.staging import checked
+from naksha.testing.storage.input_batches import given_batch
 
 Rows = list[list[tuple[int, bytes, str]]]
 
@@ -84,8 +82,7 @@ async def _measure(
         prepared = await side_by_side(
             {
                 "raw": bench.raw_prepared,
-                "staged": lambda: bench.load_prepared(exclusive=False),
-                "exclusive": lambda: bench.load_prepared(exclusive=True),
+                "staged": bench.load_prepared,
             },
             repetitions=3,
             warm_ups=options.size(0, 1),
@@ -94,8 +91,7 @@ async def _measure(
         loads = await side_by_side(
             {
                 "raw, from dicts": bench.raw,
-                "staged, from dicts": lambda: bench.load(exclusive=False),
-                "exclusive, from dicts": lambda: bench.load(exclusive=True),
+                "staged, from dicts": bench.load,
             },
             repetitions=options.size(2, 3),
             warm_ups=0,
@@ -116,7 +112,8 @@ class _LoadVariants:
         self._server = storage._servers.primary
         self._features = features
         self._finished = finished
-        self._prepared = [check_features(chunk) for chunk in _chunks(features)]
+        self._info = CollectionInfo(id=COLLECTION)
+        self._prepared = [checked(given_batch(some), self._info) for some in _chunks(features)]
         for chunk in _chunks(finished):
             for each, qrid in zip(chunk, encode_geometries(chunk).qrid, strict=True):
                 each["properties"][NAMESPACE] |= {"qrid": qrid, "mrid": qrid}
@@ -132,10 +129,8 @@ class _LoadVariants:
     async def raw(self) -> None:
         await self._load_raw(map(_raw_rows, _chunks(self._finished), _starts(self._finished)))
 
-    async def load(self, *, exclusive: bool) -> None:
-        writer = await self._writer(exclusive=exclusive)
-        await writer.add(self._features)
-        await writer.commit()
+    async def load(self) -> None:
+        await self._load(map(given_batch, _chunks(self._features)))
 
     # ---- From prepared columns -------------------------------------------------------------------
 
@@ -149,23 +144,13 @@ class _LoadVariants:
             yield _raw_data(prepared, first_i)
             first_i += len(prepared)
 
-    async def load_prepared(self, *, exclusive: bool) -> None:
-        writer = await self._writer(exclusive=exclusive)
-        left = iter(self._prepared)
-
-        async def feed() -> None:
-            for prepared in left:
-                await writer.add_prepared(prepared)
-
-        # Two tasks, so that one builds rows while those of the other are copied, as raw does.
-        await asyncio.gather(feed(), feed())
-        await writer.commit()
+    async def load_prepared(self) -> None:
+        await self._load(self._prepared)
 
     # ---- Inside ----------------------------------------------------------------------------------
 
-    async def _writer(self, *, exclusive: bool) -> PsqlBulkWriter:
-        info = CollectionInfo(id=COLLECTION)
-        return await self._storage.bulk_writer(info, "bench", exclusive=exclusive)
+    async def _load(self, batches: Iterable[pa.RecordBatch | PreparedFeatures]) -> None:
+        await staged_load(self._storage, self._info, batches, LANES)
 
     async def _load_raw(self, chunks: Iterator[Rows]) -> None:
         """Copy rows while the next ones are built; then each connection indexes table by table."""
@@ -216,9 +201,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _raw_data(prepared: PreparedFeatures, first_i: int) -> Data:
-    """Build the same rows as an exclusive load, with values of the usual length."""
-    pieces = pieces_of(prepared)
-    return leaf_data(pieces, leaves_of(prepared.ids), first_i, MARK, AFTER_I)
+    """Build the same rows as a load, with values of the usual length."""
+    heads = map(open_properties, prepared.json)
+    tails = map(close_namespace, prepared.tags, prepared.crid, prepared.qrid)
+    pieces: list[Piece] = list(zip(prepared.wkb, heads, tails, strict=True))
+    return leaf_data(pieces, leaves_of(prepared.ids), first_i)
 
 
 def _raw_rows(features: Sequence[Feature], start: int) -> Rows:
@@ -250,8 +237,7 @@ def _report(timings: dict[str, Timing], count: int) -> Report:
         figures[f"{way}{suffix}_features_per_second"] = round(timing.per_second(count))
         figures[f"{way}{suffix}_seconds"] = round(timing.median, 3)
         if way != "raw":
-            key = "bulk" if way == "staged" else way
-            figures[f"{key}{suffix or '_prepared'}_ratio"] = round(ratio, 3)
-            figures[f"{key}_ratio"] = max(figures.get(f"{key}_ratio", 0.0), round(ratio, 3))
+            figures[f"bulk{suffix or '_prepared'}_ratio"] = round(ratio, 3)
+            figures["bulk_ratio"] = max(figures.get("bulk_ratio", 0.0), round(ratio, 3))
     report.figures = figures
     return report

@@ -17,24 +17,26 @@ import itertools
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 import msgspec
+import pyarrow as pa
 from rich.progress import track
 
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
 from benchmarks._http import LoadResult, RequestSource, get, load, load_alternately, once, send
 from benchmarks._memory import private_mb, resident_mb
 from benchmarks._places import Places
-from benchmarks._stores import version_of
+from benchmarks._stores import staged_load, version_of
 from naksha.model.collection import CollectionInfo
 from naksha.model.version import Version
 from naksha.psql import PsqlStorage
 from naksha.testing.servers.hub_server import HubServer
+from naksha.testing.storage.input_batches import given_batch
 
 TAKES = ("sizes",)
 SIZES: Final = (200_000, 1_000_000, 5_000_000)
@@ -138,16 +140,20 @@ async def _fill(dsn: str, port: int, space: MeasuredSpace) -> None:
 
 
 async def _load(storage: PsqlStorage, space: MeasuredSpace) -> None:
-    count, seconds = space.places.count, 0.0
-    writer = await storage.bulk_writer(CollectionInfo(id=space.name), "bench", exclusive=True)
-    for start in track(range(0, count, CHUNK), f"{count:,} features"):
-        features = space.places.features(start, min(start + CHUNK, count))
-        begin = time.perf_counter()
-        await writer.add(features)
-        seconds += time.perf_counter() - begin
+    count, generating = space.places.count, 0.0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal generating
+        for start in track(range(0, count, CHUNK), f"{count:,} features"):
+            begin = time.perf_counter()
+            features = space.places.features(start, min(start + CHUNK, count))
+            generating += time.perf_counter() - begin
+            yield given_batch(features)
+
     begin = time.perf_counter()
-    version = await version_of(storage, await writer.commit())
-    space.load_per_s = count / (seconds + time.perf_counter() - begin)
+    loaded = await staged_load(storage, CollectionInfo(id=space.name), batches())
+    version = await version_of(storage, loaded)
+    space.load_per_s = count / (time.perf_counter() - begin - generating)
     space.versions.append(version)
 
 

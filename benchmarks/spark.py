@@ -35,12 +35,12 @@ from pyspark.sql import DataFrame, SparkSession
 import naksha.spark
 from benchmarks._data import edited, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
-from benchmarks._raw import AFTER_I, COLLECTION, MARK, clear, copied, indexed
+from benchmarks._raw import COLLECTION, Data, Piece, clear, copied, indexed, leaf_data
 from naksha.model.features import NAMESPACE
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk.bulk_writer import LANES
+from naksha.psql.bulk.lanes import LANES
 from naksha.psql.bulk.splits import LEAVES
-from naksha.psql.bulk.staged_rows import Data, Piece, leaf_data, leaves_of
+from naksha.psql.bulk.staged_rows import leaves_of
 from naksha.psql.connection.servers import DatabaseServer
 from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.frame import SilentProgress
@@ -263,7 +263,7 @@ def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
             batch.column("geometry").to_pylist(), heads, rows, tags, strict=True
         )
     ]
-    return leaf_data(pieces, leaves_of(ids), first, MARK, AFTER_I)
+    return leaf_data(pieces, leaves_of(ids), first)
 
 
 # ---- Memory --------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Print every message that a user can read, as tab-separated lines: place, kind, text.
 
-Kinds: raise (errors; "… " stands for the subject that the raiser adds), log, finding (of the job
-`verify`), help (flags, settings and OpenAPI texts), sql (errors of PostgreSQL and SQLite, with
-their hints). Reviewers read the table: a message has to be understood without the code.
+Kinds: raise (errors; "… " stands for the subject that the raiser adds), internal (assertions, which
+only a defect of Naksha violates), log, finding (of the job `verify`), help (flags, settings and
+OpenAPI texts), sql (errors of PostgreSQL and SQLite, with their hints). Reviewers read the table:
+a message has to be understood without the code.
 
 Usage: python scripts/messages.py [PATH ...]     paths below src/naksha, by default all of it
 """
@@ -87,7 +88,8 @@ def python_messages(source: str) -> Iterator[tuple[int, str, str]]:
         everything = [*node.args, *(k.value for k in node.keywords if k.arg != "field")]
         if name in exceptions() or id(node) in raised:
             start = "… " if name in PARTS or name not in exceptions() else ""
-            kind, found = "raise", [start + text for text in texts_of(everything)]
+            kind = "internal" if name == "AssertionError" else "raise"
+            found = [start + text for text in texts_of(everything)]
         elif name in FINDINGS:
             kind, found = "finding", list(texts_of(node.args[FINDINGS[name] :]))
         elif name in LOG_METHODS:

@@ -22,17 +22,13 @@ def test_bulkload_reports_the_worse_of_its_forms() -> None:
     seconds = {
         "raw": 10.0,
         "staged": 11.0,
-        "exclusive": 13.0,
         "raw, from dicts": 20.0,
         "staged, from dicts": 28.0,
-        "exclusive, from dicts": 24.0,
     }
     timings = {name: Timing((value,)) for name, value in seconds.items()}
     figures = bulkload._report(timings, 1_000).figures
     assert figures["bulk_ratio"] == 1.4
     assert figures["bulk_prepared_ratio"] == 1.1
-    assert figures["exclusive_ratio"] == 1.3
-    assert figures["exclusive_from_dicts_ratio"] == 1.2
 
 
 def times(how: str, factor: float) -> timetravel.Times:

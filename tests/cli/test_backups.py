@@ -214,7 +214,7 @@ def test_no_file_is_restored_below_a_running_hub(tmp_path: Path) -> None:
 def test_a_storage_that_vanished_fails_the_backup(tmp_path: Path) -> None:
     files = ("--data", str(tmp_path / "hub"))
     run("realm", "create", "maps", *files)
-    run("maintain", *files)
+    run("space", "add", '{"id": "roads"}', *files)
     (tmp_path / "hub" / "maps.naksha").rename(tmp_path / "moved")
     copy = tmp_path / "copy"
     error = run("backup", str(copy), *files, code=4)
@@ -240,7 +240,11 @@ async def test_a_catalog_is_restored_without_postgis(
 ) -> None:
     """A role that cannot create PostGIS restores a hub whose storages are files."""
     flags = ("--catalog", bare, "--data", str(tmp_path / "data"))
-    for arguments in (("realm", "create", "maps"), ("maintain",), ("backup", str(tmp_path / "c"))):
+    for arguments in (
+        ("realm", "create", "maps"),
+        ("space", "add", '{"id": "roads"}'),
+        ("backup", str(tmp_path / "c")),
+    ):
         await asyncio.to_thread(run, *arguments, *flags)
     postgres_cluster.execute("DROP SCHEMA naksha_catalog CASCADE", "bare_copy")
     postgres_cluster.execute("CREATE ROLE lowly LOGIN")
@@ -351,7 +355,7 @@ def test_a_location_in_the_environment_is_not_that_of_a_hub(
     place = f"file:{tmp_path}/other.naksha"
     data = ("--data", str(tmp_path / "data"))
     run("realm", "create", "maps", *data)
-    run("maintain", *data)
+    run("space", "add", '{"id": "roads"}', *data)
     run("backup", str(tmp_path / "hub"), *data)
     error = run("restore", str(tmp_path / "hub"), "--storage", place, code=2)
     assert "is of a hub" in error["message"]

@@ -57,7 +57,7 @@ def test_json_output(database: str) -> None:
 
 def test_without_psql_the_plain_edit_is_left_out_and_the_rest_goes_on(database: str) -> None:
     story = told(database, PATH="")
-    assert "psql on the PATH" in story["plain_edit"]["skipped"]
+    assert "psql, which is not on the PATH" in story["plain_edit"]["skipped"]
     assert story["clash"]["head"]["properties"]["name"] == "Fire Station"
     assert len(story["changes"]) == 7
 

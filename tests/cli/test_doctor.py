@@ -98,6 +98,26 @@ def test_memory_or_disk_are_nearly_full(town: list[str], monkeypatch: pytest.Mon
     assert found["disk"]["fix"].startswith("du -xh")
 
 
+def test_the_disk_of_a_storage_elsewhere_is_nearly_full(
+    hub: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each storage of the catalog may be on a disk of its own."""
+    far = tmp_path / "far"
+    far.mkdir()
+    added = CliRunner().invoke(app, ["storage", "add", "far", f"file:{far}/a.naksha", *hub])
+    assert added.exit_code == 0, added.output
+
+    def usage(place: Path) -> DiskUsage:
+        free = 1 << 30 if place == far else 99 << 30
+        return DiskUsage(100 << 30, (100 << 30) - free, free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    monkeypatch.setattr(machine_checks, "device_of", lambda path: int(path == far))
+    found = diagnose(*hub)
+    assert found.keys() == {"disk"}
+    assert str(far) in found["disk"]["message"]
+
+
 # ---- Files ---------------------------------------------------------------------------------------
 
 
@@ -196,7 +216,7 @@ def test_nothing_is_created_or_changed(
     run("space", "list", code=4)
     run("realm", "list", code=4)
     run("realm", "create", "maps")  # fails if one of these has left a schema without a catalog
-    run("maintain")
+    run("space", "add", '{"id": "roads"}')
     before = dump()
     run("doctor")
     run("backup", str(tmp_path / "copy"))

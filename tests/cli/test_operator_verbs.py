@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from naksha import connect
 from naksha.catalog import transfer
 from naksha.catalog.catalog import Tuning
 from naksha.cli import output
@@ -22,6 +23,7 @@ from naksha.model.errors import Unavailable
 from naksha.server.process import open_hub
 from naksha.sqlite.schema.file import SCHEMA_VERSION
 from naksha.testing.servers.hub_server import HubServer
+from naksha.versioning import NameScope
 from tests.cli.command import naksha
 
 ROADS = '{"id": "roads", "title": "Roads"}'
@@ -203,6 +205,23 @@ def test_a_verb_that_takes_long_shows_progress(
     assert "naksha backup (0 s)" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("space", "show"),
+        ("space", "show", "roads", "--nonsense"),
+        ("maintain", "more"),
+        ("nonsense",),
+        ("job", "load"),
+        ("token", "app", "--key", "x", "--hours", "many"),
+    ],
+)
+def test_a_wrong_call_is_an_error_in_json(arguments: tuple[str, ...]) -> None:
+    ended = invoke(*arguments, "--json")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert json.loads(ended.stderr)["error"]["code"] == "invalid_argument"
+
+
 def test_a_hub_that_does_not_exist_is_not_created(local: Run, tmp_path: Path) -> None:
     assert local("space", "list", code=4)["code"] == "not_found"
     assert local("realm", "list", code=4)["code"] == "not_found"
@@ -353,11 +372,56 @@ def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -
     }
 
 
+def test_a_round_offline_is_that_of_a_hub(local: Run, tmp_path: Path) -> None:
+    """It removes tags, creates no file that is missing, and verifies the catalog."""
+    local("realm", "create", "maps")
+    local("space", "add", ROADS)
+    expire_a_tag(f"file:{tmp_path}/data/default.naksha")
+    (tmp_path / "data" / "maps.naksha").unlink()
+
+    def rounds(*arguments: str) -> dict[str, tuple[str, str]]:
+        found = local("maintain", *arguments)
+        return {one["subject"]: (one["outcome"], one["note"]) for one in found}
+
+    removal = "removal of 1 tags whose version has expired"
+    assert removal in rounds("--dry-run")["default/default"][1]
+    done = rounds()
+    assert removal in done["default/default"][1]
+    assert (done["maps/default"][0], done["(catalog)"][0]) == ("skipped", "done")
+    assert not (tmp_path / "data" / "maps.naksha").exists()
+    with closing(sqlite3.connect(tmp_path / "data" / "hub.catalog")) as connection:
+        assert connection.execute("DELETE FROM o WHERE r = 'maps'").rowcount > 0
+        connection.commit()
+    damaged = invoke("maintain", "--data", str(tmp_path / "data"))
+    assert damaged.exit_code == 70, damaged.output
+
+
+def test_a_round_of_a_storage_removes_tags(tmp_path: Path) -> None:
+    location = f"file:{tmp_path}/town.naksha"
+    with connect(location, app_id="test"):
+        pass
+    expire_a_tag(location)
+    (done,) = runner_of()("maintain", "--storage", location)
+    assert (done["outcome"], "removal of 1 tags" in done["note"]) == ("done", True)
+
+
+def expire_a_tag(location: str) -> None:
+    """Tag a version that a collection without history cannot read any more."""
+    with connect(location, app_id="test") as database:
+        paths = database.create_collection("paths")
+        paths.upsert({"type": "Feature", "id": "a", "geometry": None, "properties": {}})
+        scope = NameScope(collections=("paths",))
+        database.versions.tag("loose", protects=False, scope=scope)
+        database.change_collection("paths", history_enabled=False)
+        paths.upsert({"type": "Feature", "id": "a", "geometry": None, "properties": {"n": 1}})
+
+
 def test_a_dry_round_changes_nothing_and_skips_inactive_storages(
     local: Run, tmp_path: Path
 ) -> None:
     local("realm", "create", "maps")
     local("storage", "add", "off", f"file:{tmp_path}/off.naksha")
+    local("space", "add", ROADS)
     local("maintain")
     with closing(sqlite3.connect(tmp_path / "data" / "default.naksha")) as connection:
         before = connection.execute("PRAGMA data_version").fetchone()

@@ -80,3 +80,21 @@ async def test_a_copied_schema_is_forked(database: str) -> None:
     assert done.returncode == 0, done.stderr
     forked = json.loads(done.stdout)
     assert (forked["id"], forked["former"]) == ("copy", [{"id": "maps", "number": 7}])
+
+
+async def test_the_log_is_kept_for_the_days_that_are_set(tmp_path: Path, database: str) -> None:
+    path = tmp_path / "town.naksha"
+    await (await SqliteStorage.open(path)).close()
+    await (await PsqlStorage.open(database, "maps")).close()
+    for location in (f"file:{path}", database):
+        done = naksha("storage", "keep-log", location, "30", "--json")
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"days": 30}), done.stderr
+        assert naksha("storage", "keep-log", location, "--", "-1").returncode == 2
+    query = "SELECT tx_log_days FROM naksha_storage"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(query).fetchone() == (30,)
+    connected = await connect_to(database)
+    assert await connected.fetchval(query) == 30
+    await connected.close()
+    missing = naksha("storage", "keep-log", f"file:{tmp_path}/none.naksha", "30")
+    assert missing.returncode == 4

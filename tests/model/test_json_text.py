@@ -17,7 +17,6 @@ from naksha.model.json_text import (
     with_in_namespace,
     with_last,
     with_namespace,
-    with_properties_last,
     with_txn_next,
 )
 from naksha.model.state import XYZ
@@ -135,22 +134,16 @@ def test_features_are_built_from_columns(rows: list[tuple[str, Any, Any]]) -> No
         assert text == encode(expected)
 
 
-@given(features())
-def test_properties_become_the_last_member(feature: dict[str, Any]) -> None:
-    feature["after"] = feature["properties"]
-    edited = decode(with_properties_last(encode(feature)))
-    assert edited == feature
-    assert [*edited] == [*(name for name in feature if name != "properties"), "properties"]
-
-
 @given(features(), TAGS, st.none() | TEXTS, st.sampled_from([None, "0123"]))
 def test_a_namespace_is_the_last_property(
     feature: dict[str, Any], tags: list[str] | None, crid: str | None, qrid: str | None
 ) -> None:
-    head = open_properties(with_properties_last(encode(feature)))
+    properties = feature.pop("properties")
+    feature["properties"] = properties
+    head = open_properties(encode(feature))
     begin = b'"%b":{"action":"CREATE",' % XYZ.encode()
     edited = decode(head + begin + close_namespace(tags, crid, qrid))
     members = {"tags": tags or [], "crid": crid or None, "qrid": qrid, "mrid": crid or qrid}
     namespace = {"action": "CREATE", **members}
-    assert [*edited["properties"].items()] == [*feature["properties"].items(), (XYZ, namespace)]
-    assert {**edited, "properties": feature["properties"]} == feature
+    assert [*edited["properties"].items()] == [*properties.items(), (XYZ, namespace)]
+    assert {**edited, "properties": properties} == feature

@@ -114,15 +114,15 @@ async def test_an_import_waits_for_a_limited_time_and_names_the_blocking_writer(
 ) -> None:
     monkeypatch.setattr(limits, "IMPORT_PUBLICATION_SECONDS_MAX", 0)
     await make(storage)
-    writer = await storage.bulk_writer(CollectionInfo(id="roads"), "loader", exclusive=True)
-    async with storage.write("editor") as session:
-        await session.create("places", [place("a")])
-    status = await storage.publication()
-    assert status.held_back_by is not None
-    with pytest.raises(Unavailable, match="1 transactions wait") as error:
-        await import_history(storage, PLACES, [EditStep(ms(1), [place("b")])], BY, job="mine")
-    assert status.held_back_by in error.value.message
-    await writer.abort()
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "loader")
+    async with storage.write("loader") as writer:
+        await writer.create("roads", [place("a")])
+        await storage.run(lambda s: s.create("places", [place("a")]), "editor")
+        status = await storage.publication()
+        assert status.held_back_by is not None
+        with pytest.raises(Unavailable, match="1 transactions wait") as error:
+            await import_history(storage, PLACES, [EditStep(ms(1), [place("b")])], BY, job="mine")
+        assert status.held_back_by in error.value.message
 
 
 async def test_ids_with_the_prefix_of_the_collection(storage: Storage) -> None:

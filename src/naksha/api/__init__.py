@@ -1,4 +1,7 @@
-"""Synchronous Python API for scripts and notebooks, with plain dictionaries as features."""
+"""Synchronous Python API for scripts and notebooks, with plain dictionaries as features.
+
+It translates calls to `naksha.spi` and `naksha.versioning`; it has no rules of its own.
+"""
 
 from naksha.api.database import Collection, Database, DatabaseTransaction, connect
 

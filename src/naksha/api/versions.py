@@ -55,7 +55,7 @@ class Versions:
         return self._call(versioning.place_of(self._database.root, self._here(ref)))
 
     def _here(self, ref: str) -> str:
-        """Add this branch to a reference that names none."""
+        """Add this branch to a reference without a branch."""
         name = self._database.branch_name
         if name is None or (":" in ref and not ref[:1].isdigit()):
             return ref

@@ -92,7 +92,7 @@ class Draft:
         """
 
     def leftovers(self, committed: Collection[int] = ()) -> list[ObjectRef]:
-        """Return the written objects that are not needed, once it is certain what was committed."""
+        """Return the written objects that the commit, whose outcome is known, does not need."""
         things = (*self.kept.values(), *self.own)
         written = [*self.superseded, *(thing.ref for thing in things)]
         return [ref for ref in written if ref.id not in self.seen and ref.id not in committed]
@@ -168,7 +168,7 @@ class CommitAttempt(Generic[H]):
         self._draft.own.append(thing)
 
     def take_back(self, key: str) -> None:
-        """Discard what was written under the key."""
+        """Discard the objects written under the key."""
         self._used.pop(key, None)
         replaced = self._draft.kept.pop(key, None)
         if replaced is not None:

@@ -36,7 +36,7 @@ class Unfenced:
 
 
 async def write_fenced(fence: EpochFence, write: Step, undo: Step) -> bool:
-    """Write, and return whether something was written and counts.
+    """Write, and return whether a row was written that is valid.
 
     `undo` returns whether nothing of the write is left and no other client uses it.
 

@@ -165,12 +165,12 @@ class Committer(Generic[H]):
                 f"Server is busy: {limits.COMMIT_QUEUE_MAX:,} changes already wait for pointer "
                 f"{self._name!r}; retry later"
             )
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        request = _Request(change, time.monotonic() + self._seconds_max, answer)
+        response: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        request = _Request(change, time.monotonic() + self._seconds_max, response)
         self._waiting.append(request)
         self._ensure_leader()
         try:
-            return await answer
+            return await response
         except asyncio.CancelledError:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(request)

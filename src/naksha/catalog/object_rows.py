@@ -89,7 +89,7 @@ def assembled(ref: ObjectRef, rows: Rows) -> Object[Any] | None:
     if len(parts) != first.parts:
         raise StorageCorrupt(
             f"Object {ref.id} is damaged: only {len(parts)} of its {first.parts} parts were "
-            "found; run check of the catalog's maintenance"
+            "found; run `naksha doctor`"
         )
     value = decode(first.type, parts[0] if first.parts == 1 else b"".join(parts))
     return Object(ref.id, value, first.token, first.parts, first.created_us)

@@ -66,8 +66,7 @@ class ObjectRef(NamedTuple):
         end = 2 + (header & _LENGTH)
         if header & _VERSION or len(data) != end + 8 + (4 if header & _HAS_PARTS else 0):
             raise StorageCorrupt(
-                f"A stored object reference is damaged: {data.hex()}; run check of the catalog's "
-                "maintenance"
+                f"A stored object reference is damaged: {data.hex()}; run `naksha doctor`"
             )
         name = data[1:end].decode("ascii", "replace")
         id = int.from_bytes(data[end : end + 8], "big")

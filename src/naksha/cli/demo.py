@@ -15,7 +15,7 @@ from naksha.cli.storages import check_not_served
 from naksha.spi.locations import FILE, path_of, redacted
 from naksha.spi.storage_factory import open_storage
 
-STORAGE_ID: Final = "demo"
+_STORAGE_ID: Final = "demo"
 
 
 def demo(storage: str, schema: str, as_json: bool) -> None:
@@ -44,5 +44,5 @@ def demo(storage: str, schema: str, as_json: bool) -> None:
 
 async def _run_demo(location: str, schema: str | None) -> DemoResults:
     options = {} if schema is None else {"schema": schema}
-    async with open_storage(location, STORAGE_ID, **options) as storage:
+    async with open_storage(location, _STORAGE_ID, **options) as storage:
         return await DemoRunner(storage, location, schema).run(redacted(location))

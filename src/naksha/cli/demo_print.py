@@ -16,7 +16,7 @@ from naksha.cli import demo_town as town
 from naksha.cli.demo_story import WATCHED, DemoConflict, DemoResults, TownSnapshot
 from naksha.model.state import XYZ
 
-SYMBOLS: Final = {
+_SYMBOLS: Final = {
     "street": ("·", "bright_black"),
     "house": ("⌂", "yellow"),
     "hall": ("■", "red"),
@@ -90,7 +90,7 @@ def _map(snapshot: TownSnapshot, title: str) -> Panel:
     text = Text(no_wrap=True)
     for y in range(town.HEIGHT):
         for x in range(town.WIDTH):
-            symbol, style = SYMBOLS.get(cells.get((x, y), ""), (" ", ""))
+            symbol, style = _SYMBOLS.get(cells.get((x, y), ""), (" ", ""))
             text.append(symbol, style)
         text.append("\n" if y < town.HEIGHT - 1 else "")
     count = len(snapshot.features)
@@ -99,7 +99,7 @@ def _map(snapshot: TownSnapshot, title: str) -> Panel:
 
 def _legend() -> Text:
     text = Text("   ")
-    for kind, (symbol, style) in SYMBOLS.items():
+    for kind, (symbol, style) in _SYMBOLS.items():
         text.append(f"{symbol} ", style)
         text.append(f"{kind}   ", "dim")
     return text

@@ -22,7 +22,7 @@ T = TypeVar("T")
 COLLECTION: Final = "town"
 WATCHED: Final = "town-hall"
 """The feature whose history is shown."""
-HISTORY_MAX: Final = 100
+_HISTORY_MAX: Final = 100
 
 
 class DemoLogEntry(msgspec.Struct, frozen=True):
@@ -273,7 +273,7 @@ class DemoRunner:
         return TownSnapshot(version.seq_number, features)
 
     async def _history(self) -> list[dict[str, Any]]:
-        query = Query(ids=(WATCHED,), states=States.ALL, limit=HISTORY_MAX)
+        query = Query(ids=(WATCHED,), states=States.ALL, limit=_HISTORY_MAX)
         states = await self._timed("read the history of one feature", 1, self._read(query, HEAD))
         return [state.feature for state in states]
 

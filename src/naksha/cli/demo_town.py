@@ -6,14 +6,14 @@ from typing import Any, Final
 
 WIDTH: Final = 34
 HEIGHT: Final = 10
-WEST: Final = 11.0
-NORTH: Final = 48.0
+_WEST: Final = 11.0
+_NORTH: Final = 48.0
 CELL: Final = 0.001
 """Size of a grid cell in degrees, in both directions."""
 
 LANE_X: Final = 17
-MAIN_STREET_Y: Final = 4
-NEW_ROAD_Y: Final = 7
+_MAIN_STREET_Y: Final = 4
+_NEW_ROAD_Y: Final = 7
 
 Feature = dict[str, Any]
 
@@ -32,13 +32,13 @@ def street(id: str, name: str, start: tuple[int, int], end: tuple[int, int]) -> 
 
 def streets() -> list[Feature]:
     return [
-        street("main-street", "Main Street", (0, MAIN_STREET_Y), (WIDTH - 1, MAIN_STREET_Y)),
+        street("main-street", "Main Street", (0, _MAIN_STREET_Y), (WIDTH - 1, _MAIN_STREET_Y)),
         street("mill-lane", "Mill Lane", (LANE_X, 0), (LANE_X, HEIGHT - 1)),
     ]
 
 
 def new_road() -> Feature:
-    return street("new-road", "New Road", (0, NEW_ROAD_Y), (WIDTH - 1, NEW_ROAD_Y))
+    return street("new-road", "New Road", (0, _NEW_ROAD_Y), (WIDTH - 1, _NEW_ROAD_Y))
 
 
 def houses() -> list[Feature]:
@@ -79,8 +79,8 @@ def _feature(id: str, kind: str, name: str, geometry: Feature) -> Feature:
 
 
 def _at(x: int, y: int) -> list[float]:
-    return [round(WEST + x * CELL, 6), round(NORTH - y * CELL, 6)]
+    return [round(_WEST + x * CELL, 6), round(_NORTH - y * CELL, 6)]
 
 
 def _cell(position: list[float]) -> tuple[int, int]:
-    return round((position[0] - WEST) / CELL), round((NORTH - position[1]) / CELL)
+    return round((position[0] - _WEST) / CELL), round((_NORTH - position[1]) / CELL)

@@ -15,16 +15,16 @@ from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.status_codes import EXIT_INTERRUPTED, status_codes_of
 from naksha.spi.extras import missing_extra
 
-WAYS_OUT: Final = {
+_WAYS_OUT: Final = {
     "not_yet_published": "Retry in a moment.",
     "retryable": "Nothing was written; run the command again.",
     "unavailable": "Check that the server is running, and host, port, user and database.",
     "storage_corrupt": "Please report this, with the message above.",
 }
 """Hints by error code, for errors whose message does not include one."""
-LINES_MAX: Final = 1000
+_LINES_MAX: Final = 1000
 """Capacity of the buffer for asyncio's log messages."""
-NO_POSTGIS: Final = (
+_NO_POSTGIS: Final = (
     "Install PostGIS on the server (Debian: postgresql-postgis), "
     "then run CREATE EXTENSION postgis in the database as its superuser."
 )
@@ -57,18 +57,18 @@ def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterato
 
 
 def _ended(error: NakshaError, as_json: bool) -> typer.Exit:
-    _print_error(error, as_json)
+    print_error(error, as_json=as_json)
     return typer.Exit(status_codes_of(error).exit_code)
 
 
 def _nothing() -> MemoryHandler:
-    return MemoryHandler(LINES_MAX)
+    return MemoryHandler(_LINES_MAX)
 
 
 @contextmanager
 def _held_back() -> Iterator[MemoryHandler]:
     """Buffer asyncio's log messages until the end of the command, when they may be dropped."""
-    handler = MemoryHandler(LINES_MAX, logging.CRITICAL + 1, logging.StreamHandler())
+    handler = MemoryHandler(_LINES_MAX, logging.CRITICAL + 1, logging.StreamHandler())
     logger = logging.getLogger("asyncio")
     logger.addHandler(handler)
     logger.propagate = False
@@ -80,18 +80,19 @@ def _held_back() -> Iterator[MemoryHandler]:
         logger.propagate = True
 
 
-def hint_for(error: NakshaError) -> str | None:
+def _hint_for(error: NakshaError) -> str | None:
     """Return a hint on what to do, if the message does not include one."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
-        return NO_POSTGIS
+        return _NO_POSTGIS
     # The messages of the server, and of a round of maintenance, say what to do.
     if error.field in ("port", "data", "maintenance"):
         return None
-    return WAYS_OUT.get(error.code)
+    return _WAYS_OUT.get(error.code)
 
 
-def _print_error(error: NakshaError, as_json: bool) -> None:
-    hint = hint_for(error)
+def print_error(error: NakshaError, *, as_json: bool) -> None:
+    """Print an error with a hint, or as JSON."""
+    hint = _hint_for(error)
     sentence = " ".join(str(error).split())
     if as_json:
         typer.echo(

@@ -152,8 +152,8 @@ class _HttpClient:
             headers={**self._headers, "Accept": JSON, "Content-Type": JSON},
         )
         try:
-            with self._opener.open(request, timeout=SECONDS_MAX) as answer:
-                return parsed(answer.status, answer.read(), self._base)
+            with self._opener.open(request, timeout=SECONDS_MAX) as response:
+                return parsed(response.status, response.read(), self._base)
         except urllib.error.HTTPError as error:
             return parsed(error.code, error.read(), self._base)
         except OSError as error:  # URLError and timeouts are some

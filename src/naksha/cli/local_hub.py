@@ -40,7 +40,7 @@ def settings_of(arguments: Sequence[str], program: str) -> ServerSettings:
     return settings
 
 
-async def check_exists(settings: ServerSettings) -> None:
+async def _check_exists(settings: ServerSettings) -> None:
     """Raise NotFound if the catalog does not exist.
 
     Catalogs that Naksha does not back up are not checked.
@@ -64,7 +64,7 @@ def _no_hub(what: str) -> NotFound:
 @asynccontextmanager
 async def reading_hub(settings: ServerSettings) -> AsyncIterator[Hub]:
     """Open an existing hub for the block, without writing to its catalog."""
-    await check_exists(settings)
+    await _check_exists(settings)
     hub = await open_hub(settings, reads_only=True)
     try:
         yield hub
@@ -108,7 +108,7 @@ async def _run(
     settings: ServerSettings, work: Callable[[Hub], Coroutine[Any, Any, T]], *, creates: bool
 ) -> T:
     if not creates:
-        await check_exists(settings)
+        await _check_exists(settings)
     hub = await open_hub(settings)
     try:
         return await work(hub)
@@ -146,7 +146,7 @@ class _Operator(Authenticator):
 
 @asynccontextmanager
 async def _opened(settings: ServerSettings, realm: str) -> AsyncIterator[Application]:
-    await check_exists(settings)
+    await _check_exists(settings)
     app = create_app(settings, authenticator=_Operator(settings, realm))
     hub = await open_hub(settings)
     try:

@@ -1,19 +1,45 @@
 """Root of the `naksha` command; every sub-command is one function."""
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 import naksha
 from naksha.cli.configuration import connectors, spaces, subscriptions
+from naksha.cli.failures import print_error
 from naksha.cli.jobs import JobGroup
 from naksha.cli.operations import backups, doctor, upkeep
 from naksha.cli.output import print_json
 from naksha.cli.realms import realms
 from naksha.cli.storages import AsJson, storages
+from naksha.model.errors import InvalidArgument
+
+_USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
+"""Base of the errors of wrong calls; typer does not export it."""
+
+
+class _Root(TyperGroup):
+    """The command; with --json, also a wrong call is one JSON document."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """Run the command."""
+        given = sys.argv[1:] if args is None else [*args]
+        if "--json" not in given:
+            return super().main(given, *more, **options)
+        try:
+            code = super().main(given, *more, **options | {"standalone_mode": False})
+        except _USAGE_ERROR as error:
+            print_error(InvalidArgument(error.format_message()), as_json=True)
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
 
 app = typer.Typer(
     name="naksha",
+    cls=_Root,
     help="A versioned geospatial feature store and hub.",
     no_args_is_help=True,
     add_completion=False,

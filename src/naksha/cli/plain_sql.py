@@ -40,8 +40,13 @@ async def run(location: str, shell_script: ShellScript) -> None:
     """
     program = shutil.which(shell_script.shell)
     known = (f"{FILE}:", "postgres://", "postgresql://")
-    if program is None or not location.startswith(known):
-        raise NotSupported(f"Plain SQL requires the program {shell_script.shell} on the PATH")
+    if not location.startswith(known):
+        raise NotSupported("Plain SQL requires a storage in a file or in PostgreSQL")
+    if program is None:
+        raise NotSupported(
+            f"Plain SQL requires the program {shell_script.shell}, which is not on the PATH; "
+            "install it"
+        )
     environment, arguments = dict(os.environ), ["-batch", "-bail", str(path_of(location))]
     if shell_script.shell == "psql":
         address, password = _without_password(location)

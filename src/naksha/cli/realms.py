@@ -182,7 +182,7 @@ def repair_realm(
     verb: Verb,
     id: RealmId,
     is_sure: Annotated[
-        bool, typer.Option("--yes", help="Confirm that what is missing is given up.")
+        bool, typer.Option("--yes", help="Confirm that missing data is given up.")
     ] = False,
 ) -> None:
     """Repair the configuration of a realm of which the database has lost objects.

@@ -39,7 +39,7 @@ def list_storages(verb: Verb) -> None:
     if verb.target.url:
         list_objects(verb, STORAGE)
     else:
-        verb.print_table(storage_rows(verb), *COLUMNS)
+        verb.print_table(_storage_rows(verb), *COLUMNS)
 
 
 @hub_verb(storages, "show")
@@ -106,11 +106,26 @@ def fork(
     """
     with running("naksha storage fork", as_json=as_json):
         check_not_served(location)
-        forked = forked_storage(location, schema, id)
+        forked = _forked_storage(location, schema, id)
         if as_json:
             print_json(forked)
         else:
             typer.echo("\n".join(lines_of(forked)))
+
+
+@storages.command("keep-log")
+def keep_log(
+    location: Location,
+    days: Annotated[int, typer.Argument(help="Days; the default of a storage is 36500.")],
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set how long a storage keeps its log and its versions; maintenance expires older ones."""
+    with running("naksha storage keep-log", as_json=as_json):
+        check_not_served(location)
+        asyncio.run(_keep_log(location, schema, days))
+        if as_json:
+            print_json({"days": days})
 
 
 @storages.command("view")
@@ -138,7 +153,7 @@ def check_not_served(location: str) -> None:
     lock_file.check_not_served(location)
 
 
-def storage_rows(verb: Verb) -> list[tuple[Any, ...]]:
+def _storage_rows(verb: Verb) -> list[tuple[Any, ...]]:
     """Return realm, name, id, number and location of all storages of a catalog.
 
     Id and number are unknown until a hub of this release has opened the storage.
@@ -167,7 +182,7 @@ def storage_identity(location: str, schema: str | None) -> dict[str, Any]:
     return _to_json(asyncio.run(look()))
 
 
-def forked_storage(location: str, schema: str | None, id: str | None) -> dict[str, Any]:
+def _forked_storage(location: str, schema: str | None, id: str | None) -> dict[str, Any]:
     """Give a storage its own id and number, and return them with the former ids."""
     return _to_json(asyncio.run(fork_storage(location, id, **_options(schema))))
 
@@ -179,11 +194,17 @@ def add_view(location: str, collection: str) -> None:
         async with open_storage(location, must_exist=True) as storage:
             if not isinstance(storage, HasViews):
                 raise NotSupported(
-                    "Views are supported for files only; in PostgreSQL, edit the collection's table"
+                    "Views are supported for files only; in PostgreSQL, write to the table of the "
+                    "collection"
                 )
             await storage.add_view(collection)
 
     asyncio.run(add())
+
+
+async def _keep_log(location: str, schema: str | None, days: int) -> None:
+    async with open_storage(location, must_exist=True, **_options(schema)) as storage:
+        await storage.keep_log(days)
 
 
 def lines_of(storage: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 hub = await Hub.open("file:hub.catalog", DefaultStorage(location="file:{realm}.naksha"))
 realm = await hub.realm("default")
-answer = await realm.send("roads", ReadFeatures(), context)
+response = await realm.send("roads", ReadFeatures(), context)
 await hub.close()
 """
 

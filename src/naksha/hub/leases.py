@@ -216,9 +216,9 @@ class HeldLease(Generic[L]):
     def check(self) -> None:
         """Raise LeaseLost if another instance may hold the lease by now."""
         if self._is_over:
-            raise LeaseLost("The lease is void: a client reset the position")
+            raise LeaseLost("a client reset the position, so the lease is void")
         if self.seconds_left <= 0:
-            raise LeaseLost("The lease expired: it could not be renewed in time")
+            raise LeaseLost("the lease expired, because it could not be renewed in time")
 
     async def save(self, changed: Callable[[L], L] | None = None) -> None:
         """Save a change and renew the lease.
@@ -229,7 +229,7 @@ class HeldLease(Generic[L]):
         """
         async with self._line:
             if self._is_over:
-                raise LeaseLost("The lease is void: a client reset the position")
+                raise LeaseLost("a client reset the position, so the lease is void")
             began = boot_seconds()
             kept = await self._table.swap(self._kept, self._prolonged(changed))
             while kept is None:
@@ -278,12 +278,12 @@ class HeldLease(Generic[L]):
         """Reload the object; raise LeaseLost unless only another instance's wish has changed."""
         now, ours = await self._table.get(self._kept.id), self._kept.value
         if now is None:
-            raise LeaseLost("The lease is void: its object was removed")
+            raise LeaseLost("the object of the lease was removed")
         if now.value.term != ours.term:
-            raise LeaseLost("The lease expired, and another instance holds it now")
+            raise LeaseLost("the lease expired, and another instance holds it now")
         if now.value.hold != ours.hold:
             # The lease is still ours, so that no other instance starts before this one has stopped.
             # But our state is from before the reset: the only valid action left is to release it.
             self._is_over = True
-            raise LeaseLost("The lease is void: a client reset the position")
+            raise LeaseLost("a client reset the position, so the lease is void")
         self._kept = now

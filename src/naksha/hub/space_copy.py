@@ -177,11 +177,11 @@ class CopyOperation:
         read = ReadFeatures(
             query=self._order.query, ref=self._order.ref, context=self._order.context
         )
-        answer = await self._realm.send(self.report.source_space_id, read, self._context)
+        response = await self._realm.send(self.report.source_space_id, read, self._context)
         try:
             part: list[dict[str, Any]] = []
             size = 0
-            async for states in answer:
+            async for states in response:
                 for state in states:
                     size += len(state.raw)
                     is_full = len(part) == limits.COPY_PART_FEATURES
@@ -192,7 +192,7 @@ class CopyOperation:
             if part:
                 yield part
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     async def _write(self, part: list[dict[str, Any]]) -> None:
         order = self._order

@@ -187,8 +187,8 @@ class MariadbCatalog:
                 await _write(session, realm, last)
                 # The swap comes last, because it locks the pointer for other writers.
                 swap = _of_swap(realm, expected, row)
-                answer = await session.execute("swap_pointer", *swap, changes=True)
-            return answer.matched == 1
+                response = await session.execute("swap_pointer", *swap, changes=True)
+            return response.matched == 1
 
         return await self._call(write_and_swap)
 
@@ -257,13 +257,13 @@ class MariadbCatalog:
         return await self._server.call(patiently)
 
     async def _read(self, name: str, *values: object) -> Sequence[tuple[Any, ...]]:
-        answer = await self._server.call(lambda session: session.execute(name, *values))
-        return answer.rows
+        response = await self._server.call(lambda session: session.execute(name, *values))
+        return response.rows
 
     async def _change(self, name: str, *values: object) -> int:
         """Run a statement; return the number of rows that it changed or found already correct."""
-        answer = await self._call(lambda session: session.execute(name, *values, changes=True))
-        return answer.matched
+        response = await self._call(lambda session: session.execute(name, *values, changes=True))
+        return response.matched
 
     async def _hits(self, name: str, *values: object) -> bool:
         return await self._change(name, *values) == 1
@@ -275,8 +275,8 @@ class MariadbCatalog:
             return False
 
     async def _execute_many(self, name: str, rows: Sequence[tuple[object, ...]]) -> int:
-        answer = await self._call(lambda session: session.execute_many(name, rows))
-        return answer.matched
+        response = await self._call(lambda session: session.execute_many(name, rows))
+        return response.matched
 
     def _pieces(self, items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         """Split items into batches that fit into one statement."""

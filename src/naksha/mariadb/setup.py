@@ -32,8 +32,8 @@ async def set_up(server: SessionPool[MariadbSession]) -> int:
     Raises:
         NotSupported: The server is not suitable, or a newer version wrote the catalog.
     """
-    answer = await server.call(lambda session: session.execute("variables"))
-    variables = {_text(name): _text(value) for name, value in answer.rows}
+    response = await server.call(lambda session: session.execute("variables"))
+    variables = {_text(name): _text(value) for name, value in response.rows}
     _check_server(variables)
     _warn_unless_durable(variables)
     for text in schema():

@@ -259,11 +259,11 @@ class _Rows:
     def _with_columns(self, properties: dict[str, Any], row: int) -> dict[str, Any]:
         """Return properties with a namespace that includes the columns `tags` and `crid`."""
         own = {"tags": self._tags[row], "crid": self._crids[row]}
-        told = {name: value for name, value in own.items() if value is not None}
+        present = {name: value for name, value in own.items() if value is not None}
         namespace = properties.get(NAMESPACE)
-        if not told or not isinstance(namespace, dict | None):
+        if not present or not isinstance(namespace, dict | None):
             return properties
-        return {**properties, NAMESPACE: {**(namespace or {}), **told}}
+        return {**properties, NAMESPACE: {**(namespace or {}), **present}}
 
     def _error(self, problem: FeatureProblem, row: int) -> InvalidArgument:
         feature_id = readable_id(self._given[row])

@@ -127,13 +127,6 @@ def features_of(
     ]
 
 
-def with_properties_last(feature: bytes) -> bytes:
-    """Return a feature with `properties` as its last member."""
-    members = _members(feature)
-    members["properties"] = members.pop("properties")
-    return _encode(members)
-
-
 def open_properties(feature: bytes) -> bytes:
     """Return a feature up to the last brace of its `properties`, ready for one more of them."""
     # At this position only an empty object has its opening brace.

@@ -53,10 +53,6 @@ GENERATED_ID_LENGTH: Final = 16
 
 # ---- Names ---------------------------------------------------------------------------------------
 
-COLLECTION_ID_LENGTH_MAX: Final = 32
-"""PostgreSQL truncates identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and
-index."""
-
 SCHEMA_BYTES_MAX: Final = 63
 """Schema name in PostgreSQL, which silently truncates a longer one."""
 
@@ -114,6 +110,12 @@ HEXAGON_COUNTS_MAX: Final = 1_000_000
 
 TILE_EXTENT_MAX: Final = 65_536
 """Units of a vector tile's grid, and of its buffer: sixteen times the usual extent."""
+
+TILE_FEATURES_MAX: Final = 50_000
+"""Features of a vector tile without a limit; if there are more, it has a sample of them."""
+
+TILE_SAMPLE_MAX: Final = 8_000
+"""Features of a sampled tile, which keeps a tile of a million points below 500 kB."""
 
 TILE_CELLS_MAX: Final = 500
 """Tile cells recorded per transaction and collection; if there were more, larger cells replace the
@@ -595,9 +597,6 @@ READ_CHUNK_FEATURES: Final = 2_000
 DELETED_IDS_MAX: Final = 100_000
 """Ids that the response to a deletion by query lists; the others are only counted."""
 
-REALM_CONFIG_OBJECTS_MAX: Final = 100_000
-"""Storages, connectors, spaces and roles per realm."""
-
 CONFIG_OBJECT_BYTES_MAX: Final = 256 * KIB
 """A storage, connector, space or role; it fits into one row of any catalog."""
 
@@ -946,7 +945,7 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 REJECTS_MAX: Final = 10_000
 """Default number of rejected records after which a load is aborted."""
 
-LOAD_FILES_TOLD_MAX: Final = 100
+LOAD_FILES_REPORTED_MAX: Final = 100
 """Files that the report of a load lists; it counts all."""
 
 LOAD_CHUNK_BYTES: Final = 16 * MIB
@@ -1084,11 +1083,11 @@ MISMATCHES_MAX: Final = 10_000
 VERIFY_RUNS_MAX: Final = 3
 """Attempts of a check that is restarted because history expired while it was read."""
 
-VIOLATIONS_TOLD_MAX: Final = 200
+VIOLATIONS_REPORTED_MAX: Final = 200
 """Violations of invariants that the report of a check lists in full; all of them are counted."""
 
-FILES_TOLD_MAX: Final = 200
+FILES_REPORTED_MAX: Final = 200
 """Files that the report of an export lists; its manifest has all of them."""
 
-CELLS_TOLD_MAX: Final = 2_000
+CELLS_REPORTED_MAX: Final = 2_000
 """Cells that the report of a partitioning lists; its output has all of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, InvalidArgument
+from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
@@ -42,20 +42,3 @@ def lock_of(state_id: str | None, storage: StorageIdentity, info: CollectionInfo
     else:
         is_here = reference.collection_id == info.id
     return reference.i if is_here and storage.wrote(reference, info.id) else None
-
-
-def check_unlocked(
-    prepared: PreparedFeatures, storage: StorageIdentity, info: CollectionInfo
-) -> None:
-    """Refuse features with a lock on a state of this collection, which is empty."""
-    if not any(prepared.lock_uuid):
-        return
-    for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):
-        if lock_of(uuid, storage, info) is not None:
-            raise Conflict(
-                f"Feature {id_!r:.64} was changed since it was read; read it again and repeat the "
-                "write",
-                field="uuid",
-                feature_id=id_,
-                collection_id=info.id,
-            )

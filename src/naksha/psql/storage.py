@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, VersionNotFound
 from naksha.model.identity.names import check_storage_id
 from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
 from naksha.model.identity.txn import txn_of
-from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.query import Bbox
+from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import Version
 from naksha.psql.bulk.apply_staged import StagedWrites
 from naksha.psql.bulk.bulk_storage import BulkStorage
@@ -33,6 +34,7 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.connection.servers import DatabaseServer, Replica, Servers
 from naksha.psql.maintenance import backup
+from naksha.psql.maintenance.cells import CellFoldingTask
 from naksha.psql.maintenance.checks import mismatches
 from naksha.psql.maintenance.daily_partitions import DailyPartitions, DailyPartitionTask
 from naksha.psql.maintenance.diagnosis import diagnose
@@ -42,7 +44,7 @@ from naksha.psql.maintenance.partitioning import PartitioningStore
 from naksha.psql.maintenance.partitioning_task import PartitioningTask, refresh_outdated
 from naksha.psql.maintenance.rounds import expire, maintain, preview
 from naksha.psql.maintenance.sequencer import Follower, Sequencer
-from naksha.psql.read import log, meta, versions
+from naksha.psql.read import log, meta, tile_cells, versions
 from naksha.psql.read.layers import NO_BRANCH, check_layers
 from naksha.psql.schema.install import (
     DEFAULT_SCHEMA,
@@ -66,6 +68,7 @@ from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.log_rows import transactions_of
 from naksha.spi.support.scheduled_deletion import drop_due
 from naksha.spi.support.stream_limit import StreamLimit
+from naksha.spi.tile_cells import CellLog
 
 POOL_MAX: Final = 16
 """Connections in the pool of one open storage."""
@@ -73,6 +76,7 @@ _STORAGE_NUMBER_BITS: Final = 40
 _OWNER_MAINTAINS: Final = (
     "only the role that owns the schema can maintain a storage; open it as that role"
 )
+_LookUp = TypeVar("_LookUp", CellLog, tile_cells.LastChange)
 _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
@@ -124,6 +128,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
         self._partitionings = PartitioningStore(self._primary, self._publish, replicas)
         self._background: list[BackgroundTask] = []
         self._growth = GrowthTask(servers.primary)
+        self._cell_folding = CellFoldingTask(connections)
         self._access: SchemaPrivileges
 
     @classmethod
@@ -212,6 +217,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
             self._background.append(
                 DailyPartitionTask(self._days, lambda: self._sequencer.is_elected)
             )
+            self._background.append(self._cell_folding)
         if partition_s is not None and self._access.may_write:
             wait, connect = self._sequencer.wait_for_version, self._servers.primary.connect
             self._background.append(
@@ -302,9 +308,6 @@ class PsqlStorage(BulkStorage, StagedWrites):
     def _now_ms(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()
 
-    def _written(self) -> None:
-        self._sequencer.poke()
-
     def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
         """Return a connection to the primary, which knows every version."""
         return self._connection()
@@ -358,6 +361,30 @@ class PsqlStorage(BulkStorage, StagedWrites):
             return self._sequencer.version_signal.last
 
         return await self._sequencer.version_signal.wait_beyond(seq_number, timeout_s, poll)
+
+    async def cell_log(self, after_txn: int) -> CellLog:
+        found = await self._settled(partial(tile_cells.cell_log, after_txn=after_txn))
+        if found.is_settled:
+            return found
+        async with self._connection() as connection:
+            return await tile_cells.with_pending(connection, found)
+
+    async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
+        work = partial(tile_cells.last_cell_change, collection=collection, box=box, overlay=overlay)
+        found = await self._settled(work)
+        self._cell_folding.looked_up(found.unfolded)
+        return found.txn
+
+    async def _settled(self, look_up: Callable[..., Awaitable[_LookUp]]) -> _LookUp:
+        """Look up tile cells, and again after publication if something was to be published."""
+        is_writable = self._access.may_write
+        async with self._connection() as connection:
+            found = await look_up(connection, is_writable=is_writable)
+        if found.is_settled or not is_writable:
+            return found
+        await self._publish()
+        async with self._connection() as connection:
+            return await look_up(connection, is_writable=is_writable)
 
     def connections(self) -> dict[str, int]:
         """Return how many connections of the pool are in use, and how many are idle."""

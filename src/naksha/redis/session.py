@@ -49,7 +49,7 @@ class RedisSession:
         self.is_at_risk = changes
         try:
             await self._connection.send_command(*words)
-            answer = await self._connection.read_response(disable_decoding=True)
+            response = await self._connection.read_response(disable_decoding=True)
         except exceptions.ResponseError as error:
             self.is_at_risk = False
             raise _of(error) from error
@@ -59,7 +59,7 @@ class RedisSession:
         except exceptions.RedisError as error:
             raise ConnectionError(str(error)) from error
         self.is_at_risk = False
-        return answer
+        return response
 
     async def run(
         self, name: str, keys: list[str], *words: str | bytes | int, changes: bool = True

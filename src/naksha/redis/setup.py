@@ -49,8 +49,10 @@ def _check_server(info: dict[str, str]) -> None:
 
 async def _warn_unless_durable(server: SessionPool[RedisSession], info: dict[str, str]) -> None:
     try:
-        answer = await server.call(lambda session: session.execute("CONFIG", "GET", "appendfsync"))
-        appendfsync = answer[1].decode() if answer else "unknown"
+        response = await server.call(
+            lambda session: session.execute("CONFIG", "GET", "appendfsync")
+        )
+        appendfsync = response[1].decode() if response else "unknown"
     except NakshaError:  # Many hosted servers do not permit CONFIG.
         appendfsync = "unknown"
     has_file = info.get("aof_enabled") == "1"

@@ -1,4 +1,8 @@
-"""The REST API of the hub, as an ASGI application."""
+"""The REST API of the hub, as an ASGI application.
+
+HTTP belongs here; rights, pipelines and everything else that holds without HTTP belong to
+`naksha.hub`.
+"""
 
 from importlib.metadata import version
 from typing import Final

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 import pyarrow as pa
 
-from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotSupported
-from naksha.model.query import Query
-from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.query import Bbox, Query
+from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.spi.maintenance import StorageRound
 from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
 from naksha.spi.storage import BranchLayer, Mismatch, Split, Storage
+from naksha.spi.tile_cells import CellLog
 
 CELLS_AT_ONCE_MAX: Final = 4
 """Cells of a partitioning that are counted concurrently."""
@@ -72,6 +72,12 @@ class BranchView(ABC):
 
     async def publication(self) -> PublicationStatus:
         return await self._main.publication()
+
+    async def cell_log(self, after_txn: int) -> CellLog:
+        return await self._main.cell_log(after_txn)
+
+    async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
+        return await self._main.last_cell_change(collection, box, overlay=overlay)
 
     async def maintain(
         self, now_ms: int | None = None, *, record: StorageRound | None = None
@@ -138,18 +144,3 @@ class BranchView(ABC):
     ) -> AsyncIterator[pa.RecordBatch]:
         """Read on main: the split itself contains the layers."""
         return self._main.read(split, columns)
-
-    async def bulk_writer(
-        self,
-        info: CollectionInfo,
-        app_id: str,
-        author: str | None = None,
-        *,
-        exclusive: bool = False,
-        message: str | None = None,
-    ) -> NoReturn:
-        raise NotSupported(
-            f"Collection {info.id!r} cannot be loaded in bulk on a branch; load it on main",
-            field="layers",
-            collection_id=info.id,
-        )

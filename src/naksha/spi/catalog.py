@@ -163,7 +163,7 @@ class CatalogBackend(Protocol):
     ) -> bool:
         """Do `write` and, when that is durable, `swap_pointer`.
 
-        A database that can do both does so in one round trip; others inherit `WriteThenSwap`.
+        A database that can do both does so in one round trip.
         """
 
     # ---- Maintenance -------------------------------------------------------------------------
@@ -179,20 +179,6 @@ class CatalogBackend(Protocol):
 
     async def delete_realms(self, realms: Collection[str]) -> None:
         """Delete all rows of these realms."""
-
-
-class WriteThenSwap:
-    """`publish` for databases without transactions."""
-
-    async def publish(
-        self: CatalogBackend,
-        realm: str,
-        rows: Sequence[ObjectRow],
-        expected: PointerRow,
-        row: PointerRow,
-    ) -> bool:
-        await self.write(realm, rows)
-        return await self.swap_pointer(realm, expected, row)
 
 
 def by_key(rows: Sequence[ObjectRow]) -> Mapping[ObjectKey, ObjectRow]:

@@ -134,7 +134,7 @@ class HeldContext(Generic[T]):
 
     def call(self, work: Callable[[T], Awaitable[Any]]) -> Any:
         """Run a coroutine function inside the context."""
-        return self._background.call(self._ask(work))
+        return self._background.call(self._submit(work))
 
     def leave(self, error: BaseException | None = None) -> None:
         """Leave the context, with the error that ended it."""
@@ -172,14 +172,14 @@ class HeldContext(Generic[T]):
             while not self._queue.empty():
                 left = self._queue.get_nowait()
                 if isinstance(left, _ContextCall):
-                    left.answer.set_exception(Unavailable(_ENDED))
+                    left.outcome.set_exception(Unavailable(_ENDED))
 
-    async def _ask(self, work: Callable[[T], Awaitable[Any]]) -> Any:
+    async def _submit(self, work: Callable[[T], Awaitable[Any]]) -> Any:
         if self._ended:
             raise Unavailable(_ENDED)
         job = _ContextCall(work)
         self._queue.put_nowait(job)
-        return await job.answer
+        return await job.outcome
 
 
 class _Rollback(Exception):
@@ -189,17 +189,17 @@ class _Rollback(Exception):
 class _ContextCall:
     def __init__(self, work: Callable[[Any], Awaitable[Any]]) -> None:
         self._work = work
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def do(self, inside: object) -> None:
         try:
             result = await self._work(inside)
         except Exception as error:  # noqa: BLE001 - passed to the caller
-            if not self.answer.done():
-                self.answer.set_exception(error)
+            if not self.outcome.done():
+                self.outcome.set_exception(error)
         else:
-            if not self.answer.done():
-                self.answer.set_result(result)
+            if not self.outcome.done():
+                self.outcome.set_result(result)
 
 
 def rollback_error() -> BaseException:

@@ -180,7 +180,7 @@ class StorageRound:
         _log.warning("Maintenance failed: %s: %s", step, error)
 
     def finish(self) -> None:
-        """Remember what the next round begins with."""
+        """Record the steps with which the next round begins."""
         self.memory.late = frozenset(self._late)
 
     def raise_failures(self) -> None:

@@ -12,7 +12,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -394,31 +393,6 @@ class WriteSession(StorageReader, Protocol):
         """Discard everything written to an overlay; maintenance removes the tables."""
 
 
-class BulkWriter(Protocol):
-    """Parallel load of one new or empty collection as one transaction."""
-
-    async def add(self, features: Iterable[Feature]) -> int:
-        """Stage features and return their number; may be called concurrently.
-
-        Of features with the same id the last one wins; a uuid of this collection is a Conflict,
-        because there is no state that the feature could follow. After a failure only `abort` is
-        allowed.
-        """
-
-    async def commit(self) -> int:
-        """Make all staged features visible as one transaction, and return its txn.
-
-        It ends the load in any case.
-
-        Raises:
-            Conflict: Another writer wrote to the collection meanwhile.
-            Retryable: The collection was changed meanwhile.
-        """
-
-    async def abort(self) -> None:
-        """Discard everything staged."""
-
-
 class Storage(StorageReader, StagingStorage, MaintainedStorage, TileCellStorage, Protocol):
     """Storage: collections, their history, and one transaction log."""
 
@@ -566,19 +540,4 @@ class Storage(StorageReader, StagingStorage, MaintainedStorage, TileCellStorage,
 
         They have the given columns of `naksha.spi.arrow.COLUMNS`, in that order, or those of
         `naksha.spi.arrow.STATES`.
-        """
-
-    async def bulk_writer(
-        self,
-        info: CollectionInfo,
-        app_id: str,
-        author: str | None = None,
-        *,
-        exclusive: bool = False,
-        message: str | None = None,
-    ) -> BulkWriter:
-        """Return a writer for a new or empty collection.
-
-        The exclusive form allocates its number first and writes every row once, for an initial
-        load; publication waits for it.
         """

@@ -46,6 +46,7 @@ from naksha.versioning.records import (
 )
 from naksha.versioning.rollback import revert, rollback
 from naksha.versioning.state_writer import WriteReport
+from naksha.versioning.storage_round import maintain_storage
 from naksha.versioning.tags import (
     create_tag,
     delete_tag,
@@ -101,6 +102,7 @@ __all__ = [
     "history",
     "import_history",
     "line_of",
+    "maintain_storage",
     "merge",
     "merge_resolution",
     "open_branch",

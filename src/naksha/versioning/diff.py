@@ -214,7 +214,7 @@ class DiffCandidates(msgspec.Struct, frozen=True):
 async def _changed(
     divergence: Divergence, collection: str, among: tuple[str, ...] | None
 ) -> DiffCandidates:
-    """Return what was written since the two versions diverged."""
+    """Return the changes since the two versions diverged."""
     if divergence.in_order is None:
         written = Query(ids=among, states=States.ALL, txn_from=divergence.txn + 1)
         sides = [await _ids(place, collection, written) for place in divergence.sides]
@@ -230,7 +230,7 @@ async def _changed(
 async def _changed_at_version(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> DiffCandidates:
-    """Return what ended and what began up to a fixed version, which no writer can change."""
+    """Return the states that ended or began up to a fixed version, which no writer can change."""
     if place.line.session is not None:
         # A session runs one query at a time.
         ended, old = await _ended(place, collection, since, among)
@@ -249,7 +249,7 @@ async def _changed_at_version(
 async def _changed_at_head(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> DiffCandidates:
-    """Return what changed up to HEAD while other clients write.
+    """Return the changes up to HEAD while other clients write.
 
     One query over everything written since, tombstones included, determines the changed features.
     The old states are read afterwards, so they include that of every changed feature in this set.

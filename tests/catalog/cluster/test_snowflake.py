@@ -104,7 +104,7 @@ async def test_the_form_is_kept_once_and_wins_over_what_is_configured_later(
         assert await load_spec(backend, CLOCK) == IdSpec()
         assert not caplog.records
         assert await load_spec(backend, CLOCK, IdSpec(42, 9, 12)) == IdSpec()
-    assert "instead of the configured layout" in caplog.text
+    assert "id layout of a catalog is fixed" in caplog.text
 
 
 async def test_concurrent_first_opens_of_a_catalog_get_one_format() -> None:

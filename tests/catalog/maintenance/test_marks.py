@@ -39,7 +39,7 @@ class TestBloomFilter:
         assert bloom.rate > 1e-3
 
     def test_it_needs_three_bytes_for_each(self) -> None:
-        assert BloomFilter(1_000_000, 1e-5).size_bytes == pytest.approx(3_000_000, rel=0.01)
+        assert BloomFilter(1_000_000, 1e-5)._words.nbytes == pytest.approx(3_000_000, rel=0.01)
 
 
 class TestMarks:

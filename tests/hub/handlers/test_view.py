@@ -474,7 +474,7 @@ class TestVersions:
         await two_layers(hub)
         await hub.put("base", feature("a", n=1))
         for ref in ("summer", "fix:HEAD"):
-            with pytest.raises(NotSupported, match="Tags and branches"):
+            with pytest.raises(NotSupported, match="tags and branches"):
                 await hub.read("map", ref=ref)
             with pytest.raises(NotSupported, match="no branches"):
                 await hub.put("map", feature("a"), ref=ref)

@@ -282,7 +282,7 @@ def test_a_paused_hub_is_fenced_after_a_takeover(pair: list[JobHub]) -> None:
     finally:
         os.kill(holder.server.process.pid, signal.SIGCONT)
     assert (status["state"], status["report"]["features"]) == ("done", 4)
-    lost = re.compile(rf"Job default/{id} stopped: The lease expired")
+    lost = re.compile(rf"Job default/{id} stopped on this instance: the lease expired")
     wait_for(lambda: bool(lost.search(holder.server.log())), "it notices")
     for hub in pair:
         assert (hub.status(id), hub.log(id)) == (status, said)

@@ -61,7 +61,7 @@ async def create(hub: AgingHub) -> None:
 async def test_a_hub_in_order_has_no_warnings(hub: AgingHub) -> None:
     await hub.day_passes()
     assert await warned(hub) == {}
-    assert await catalog_warnings(hub.hub, hub.service.schedule) == []
+    assert await catalog_warnings(hub.hub, hub.service.schedule, {}) == []
 
 
 async def test_a_round_that_is_overdue(hub: AgingHub) -> None:
@@ -70,7 +70,7 @@ async def test_a_round_that_is_overdue(hub: AgingHub) -> None:
     hub.time.passes(2 * 3_600)
     assert "hours late" in (await warned(hub))["maintenance_overdue"]
     hub.time.passes(24 * 3_600)
-    found = await catalog_warnings(hub.hub, hub.service.schedule)
+    found = await catalog_warnings(hub.hub, hub.service.schedule, {})
     assert [(one.code, one.subject) for one in found] == [("maintenance_overdue", "catalog")]
 
 
@@ -93,11 +93,22 @@ async def test_a_disk_that_is_nearly_full(hub: AgingHub, monkeypatch: pytest.Mon
     assert "MiB left" in (await warned(hub))["disk_nearly_full"]
 
 
+async def test_a_disk_of_the_hub_that_is_nearly_full(
+    hub: AgingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DISK_FREE_PERCENT_MIN", 100)
+    monkeypatch.setattr(limits, "DISK_FREE_BYTES_MIN", limits.INT8_MAX)
+    places = {"catalog": tmp_path, "temporary files": tmp_path / "none"}
+    (found,) = await catalog_warnings(hub.hub, hub.service.schedule, places)
+    assert (found.code, found.subject) == ("disk_nearly_full", "catalog")
+    assert str(tmp_path) in found.message
+
+
 async def test_a_clock_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = f"file:{tmp_path}/{{realm}}.naksha"
     catalog = catalog_in(tmp_path)
     async with aging_hub(location, catalog, monkeypatch, behind_seconds=120) as hub:
-        (found,) = await catalog_warnings(hub.hub, hub.service.schedule)
+        (found,) = await catalog_warnings(hub.hub, hub.service.schedule, {})
         assert found.code == "clock_differs"
         assert found.subject == f"instance/{hub.hub.catalog.node.instance}"
         assert "behind" in found.message

@@ -13,7 +13,7 @@ import pytest
 from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
-from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.hub import Hub
 from naksha.hub.maintenance.partitionings import PartitioningWatch
 from naksha.hub.maintenance.requests import catalog_view, storages_view
 from naksha.hub.maintenance.rounds import storage_round
@@ -190,10 +190,10 @@ async def test_a_round_ends_although_its_realm_is_deactivated(
 ) -> None:
     started, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(hub: Hub, realm: RealmHub, id: str, record: StorageRound) -> None:
+    async def slow(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
         started.set()
         await goes_on.wait()
-        await storage_round(hub, realm, id, record)
+        await storage_round(hub, realm, thing, record)
 
     await hub.storage()
     await hub.settled()
@@ -223,11 +223,47 @@ async def test_a_slot_that_becomes_free_is_used_at_once(
             file = {"location": f"file:{tmp_path}/{name}.naksha"}
             await realm.registry.create(StorageObject(id=name, properties=file), ACTOR)
 
-        async def slow(hub: Hub, realm: RealmHub, id: str, record: StorageRound) -> None:
+        async def slow(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
             await asyncio.sleep(0.2)
 
         monkeypatch.setattr("naksha.hub.maintenance.service.storage_round", slow)
         await run_round(hub, *names)
+
+
+async def test_slow_storages_do_not_delay_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that exceeds its budget goes on, but does not occupy a slot."""
+    location = f"file:{tmp_path}/{{realm}}.naksha"
+    schedule = MaintenanceSchedule(budget_seconds=0.5)
+    async with aging_hub(
+        location, catalog_in(tmp_path), monkeypatch, release="", schedule=schedule
+    ) as hub:
+        await hub.storage()
+        await hub.settled()
+        realm = await hub.hub.realm("default")
+        names = [f"s{n}" for n in range(2 * limits.MAINTENANCE_PARALLEL_MAX)]
+        for name in names:
+            file = {"location": f"file:{tmp_path}/{name}.naksha"}
+            await realm.registry.create(StorageObject(id=name, properties=file), ACTOR)
+        started: list[str] = []
+
+        async def stuck(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
+            if thing.id in names:
+                started.append(thing.id)
+                await asyncio.Event().wait()
+            await storage_round(hub, realm, thing, record)
+
+        monkeypatch.setattr("naksha.hub.maintenance.service.storage_round", stuck)
+        view = storages_view(realm, names)
+        await view.request(is_dry=False)
+        hub.service.wake()
+
+        async def are_stuck() -> bool:
+            return len(started) >= limits.MAINTENANCE_PARALLEL_MAX
+
+        await until(are_stuck)
+        await run_round(hub)
 
 
 async def test_heavy_work_starts_with_its_window(

@@ -215,6 +215,16 @@ def test_numbers_of_a_property() -> None:
     assert len(found) == 9
 
 
+def descendants(tile: MapTile, levels: int) -> list[MapTile]:
+    """The tiles that a tile consists of, `levels` deeper."""
+    count = 1 << levels
+    return [
+        MapTile(tile.level + levels, tile.x * count + column, row, tile.mercator)
+        for row in range(tile.y * count, (tile.y + 1) * count)
+        for column in range(count)
+    ]
+
+
 # ---- Tiles ---------------------------------------------------------------------------------------
 
 
@@ -223,7 +233,7 @@ def test_numbers_of_a_property() -> None:
 def test_features_are_counted_in_the_tiles_that_they_meet(relative: int, seed: int) -> None:
     lons, lats = scattered(40, BOX, seed)
     those = shapes(*points(lons, lats), *(shapely.Point(lons[0], lats[0]).buffer(0.1),))
-    cells = TILE.descendants(relative)
+    cells = descendants(TILE, relative)
     found = {each["properties"]["qk"]: each for each in quadbins(those, cells, Quadbin(relative))}
     for cell in cells:
         box = cell.box()
@@ -254,7 +264,7 @@ def test_members_of_a_tile() -> None:
 
 def test_tiles_have_a_buffer_unless_it_is_not_wanted() -> None:
     lons, lats = scattered(200, BOX)
-    cells = TILE.descendants(2)
+    cells = descendants(TILE, 2)
     plain = quadbins(points(lons, lats), cells, Quadbin(2, no_buffer=True))
     buffered = quadbins(points(lons, lats), cells, Quadbin(2))
     for one, other in zip(plain, buffered, strict=True):
@@ -299,7 +309,7 @@ def test_how_deep_tiles_are(level: int, options: Quadbin, levels: int) -> None:
 
 @given(st.integers(0, 4))
 def test_a_tile_consists_of_its_descendants(levels: int) -> None:
-    found = TILE.descendants(levels)
+    found = descendants(TILE, levels)
     assert len(set(found)) == 4**levels
     assert all(each.quadkey.startswith(TILE.quadkey) for each in found)
     assert all(len(each.quadkey) == TILE.level + levels for each in found)

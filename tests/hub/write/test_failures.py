@@ -115,7 +115,10 @@ async def test_when_everything_fails_the_request_does(desk: Desk) -> None:
         (None, "A feature must be a JSON object, not null"),
         ({"properties": 7}, "properties must be a JSON object, not 7"),
         ({"properties": {XYZ: []}}, f"The namespace {XYZ} must be a JSON object, not an array"),
-        ({"properties": {XYZ: {"uuid": {}}}}, "uuid must be a string, not an object"),
+        (
+            {"properties": {XYZ: {"uuid": {}}}},
+            "uuid in @ns:com:here:xyz must be a string, not an object",
+        ),
         ({"properties": {XYZ: {"version": True}}}, f"an integer in 0..{INT8_MAX}, not true"),
     ],
 )

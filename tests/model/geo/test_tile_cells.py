@@ -10,6 +10,7 @@ from naksha.model.geo.quadkey import bounds, qrid
 from naksha.model.geo.tile_cells import (
     TILE_CELL_LEVEL,
     WORLD_CELL,
+    CellLookUp,
     ancestors,
     cell_at,
     cover,
@@ -89,6 +90,14 @@ def test_a_look_up_finds_a_change_in_a_box_that_it_meets(
     )
     found = is_changed(cover(*changed), Bbox(*asked))
     assert found or not meet
+
+
+@given(st.lists(boxes(), max_size=4), boxes())
+def test_recorded_cells_meet_a_box_or_not(
+    changed: list[tuple[float, float, float, float]], asked: tuple[float, float, float, float]
+) -> None:
+    recorded = set().union(*(cover(*box) for box in changed))
+    assert CellLookUp(Bbox(*asked)).meets(recorded) == is_changed(recorded, Bbox(*asked))
 
 
 def test_a_look_up_over_the_date_line_finds_both_sides_only() -> None:

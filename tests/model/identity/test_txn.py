@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,6 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.identity.txn import (
     SEQUENCE_MAX,
     date_of,
-    day_bounds,
     parse_txn,
     sequence_of,
     txn_of,
@@ -46,22 +45,6 @@ def test_numbers_sort_by_day_then_sequence(
 ) -> None:
     before = (day, sequence) < (other_day, other_sequence)
     assert (txn_of(day, sequence) < txn_of(other_day, other_sequence)) is before
-
-
-@given(DAYS, SEQUENCES)
-def test_a_number_lies_within_the_bounds_of_its_own_day_only(day: date, sequence: int) -> None:
-    first, after = day_bounds(day)
-    assert first <= txn_of(day, sequence) < after <= INT8_MAX
-    if day < date(9223, 12, 31):
-        assert after == day_bounds(day + timedelta(days=1))[0]
-
-
-def test_bounds_of_the_last_day_of_a_month() -> None:
-    assert day_bounds(date(2023, 9, 30)) == (2_023_093_000_000_000_000, 2_023_100_100_000_000_000)
-
-
-def test_the_last_day_has_bounds_too() -> None:
-    assert day_bounds(date(9223, 12, 31)) == (9_223_123_100_000_000_000, 9_223_123_200_000_000_000)
 
 
 @pytest.mark.parametrize("sequence", [-1, SEQUENCE_MAX + 1])

@@ -16,7 +16,7 @@ from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
 from naksha.psql.read.statements import leaf_of
 from tests.psql.aging import place
-from tests.psql.bulk.test_bulk import catalog_of
+from tests.psql.bulk.tables import catalog_of
 from tests.psql.support import Connect, begin, check_log
 
 FEATURES = [place(f"f{n}", n) for n in range(200)]

@@ -41,9 +41,9 @@ from naksha.testing.storage.suite_support import (
     with_xyz,
 )
 from tests.psql.bulk.staging_process import JOB
-from tests.psql.bulk.test_bulk import catalog_of, staging_tables
+from tests.psql.bulk.tables import catalog_of, staging_tables
 from tests.psql.proxy import Proxy, proxy_to
-from tests.psql.support import Connect, by_force, until
+from tests.psql.support import Connect, begin, by_force, until
 
 PROGRAM = Path(__file__).with_name("staging_process.py")
 LEASE_MS = limits.STAGING_LEASE_SECONDS * 1000
@@ -244,6 +244,52 @@ async def test_tables_are_those_of_a_normal_collection(
     assert await catalog_of(connection, "empty") == wanted
     assert await staging_tables(connection) == 0
     assert await parts_left(connection) == 0
+
+
+async def test_plain_sql_and_guards_work_afterwards(storage: PsqlStorage, connect: Connect) -> None:
+    info = CollectionInfo(id="bulk", partitions=16)
+    await written(storage, info, [point(f"f{n}") for n in range(50)])
+    connection = await connect()
+    await begin(connection)
+    leaf = f"bulk_p{staged_rows.leaves_of(['f1'])[0]:x}"
+    await connection.execute(f"DELETE FROM {leaf} WHERE jsondata->>'id' = 'f1'")
+    await connection.execute("""INSERT INTO bulk (jsondata) VALUES ('{"id": "new"}')""")
+    await connection.execute("COMMIT")
+    handle = Handle(storage, "bulk")
+    assert [state.id for state in await handle.deleted()] == ["f1"]
+    new = await handle.get("new")
+    assert int(new.uuid.rpartition(":")[2]) > 50
+    with pytest.raises(Exception, match="not allowed"):
+        await connection.execute(f"TRUNCATE {leaf}")
+
+
+@pytest.mark.usefixtures("sixteen")
+async def test_attaching_scans_nothing(connect: Connect) -> None:
+    connection = await connect()
+    said: list[str] = []
+    connection.add_log_listener(lambda _, message: said.append(str(message)))
+    job = await connection.fetchval("SELECT naksha_stage_open()")
+    for leaf in "0f":
+        await connection.execute("SELECT naksha_stage_create_leaf($1, $2)", job, leaf)
+        await connection.execute(f"DROP TABLE roads_p{leaf}")
+        await connection.execute("SET client_min_messages = debug1")
+        values = "'0', NULL" if leaf == "0" else f"'{leaf}'"
+        table = f"naksha_stage_{job}_p{leaf}"
+        await connection.execute(
+            f"ALTER TABLE roads ATTACH PARTITION {table} FOR VALUES IN ({values})"
+        )
+        await connection.execute("RESET client_min_messages")
+    assert len([text for text in said if "is implied by existing constraints" in text]) == 2
+
+
+async def test_tombstones_are_followed(storage: PsqlStorage) -> None:
+    """The bulk path numbers versions from 1, so it is not taken."""
+    handle = await new_collection(storage, partitions=16)
+    await handle.create(point("x"))
+    await handle.delete("x")
+    await written(storage, handle.name, [point("x"), point("y")])
+    found = {state.id: state.xyz["version"] for state in await handle.live()}
+    assert found == {"x": 3, "y": 1}
 
 
 async def test_parts_survive_a_crash_of_the_server(storage: PsqlStorage, connect: Connect) -> None:

@@ -21,6 +21,7 @@ from naksha.psql.connection.poolers import connect_checked
 from naksha.spi.catalog import PointerRow
 from naksha.testing.servers.pgbouncer_server import PgbouncerServer, Setting
 from naksha.testing.servers.postgres import PostgresCluster
+from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import Handle, ids_of, point
 from tests.psql.proxy import SlowProxy, proxy_to
 from tests.psql.support import Connect, begin, insert
@@ -116,9 +117,8 @@ async def test_versions_of_others_are_notified_in_session_mode(
 
 async def test_bulk_work_in_session_mode(sessions: PgbouncerServer, bare: str) -> None:
     async with opened(behind(sessions, bare)) as storage:
-        writer = await storage.bulk_writer(CollectionInfo(id="bulk"), "app")
-        await writer.add([point(f"f{n}") for n in range(100)])
-        await writer.commit()
+        info = CollectionInfo(id="bulk", partitions=16)
+        await written(storage, info, [point(f"f{n}") for n in range(100)])
         planned = await storage.plan("bulk", Query())
         batches = [batch for split in planned async for batch in storage.read(split)]
         assert sum(batch.num_rows for batch in batches) == 100

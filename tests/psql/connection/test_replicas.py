@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from naksha.model.errors import InvalidArgument, NotSupported
-from naksha.model.query import Query
+from naksha.model.query import Bbox, Query
 from naksha.model.version import AtTxn, Version
 from naksha.psql import PsqlStorage
 from naksha.psql.bulk import splits
@@ -317,3 +317,31 @@ async def test_a_reader_with_other_data_is_refused(
     other = primary.create_database("other")
     with pytest.raises(InvalidArgument, match="reader"):
         await PsqlStorage.open(primary.dsn(DATABASE), "test", readers=[other])
+
+
+async def test_a_standby_knows_the_changed_cells(
+    storage: PsqlStorage, places: Handle, primary: PostgresCluster, standby: PostgresCluster
+) -> None:
+    before = await places.published()
+    await until_replayed(standby, before)
+    shell = await connect_to(primary.dsn(DATABASE))
+    reader = await PsqlStorage.open(standby.dsn(DATABASE), "test", read_only=True)
+    try:
+        log = await reader.cell_log(before.txn)
+        assert (log.txn, log.is_settled, log.changes) == (before.txn, True, [])
+        await places.update(point("f1", 7, 8))
+        after = await places.published()
+        await until_replayed(standby, after)
+        log = await reader.cell_log(before.txn)
+        assert (log.txn, log.is_settled) == (after.txn, True)
+        assert log == await storage.cell_log(before.txn)
+        box = Bbox(6.99, 7.99, 7.01, 8.01)
+        assert await reader.last_cell_change(places.name, box) == after.txn
+        while await shell.fetchval("SELECT naksha_fold_cells()"):
+            pass
+        await places.create(point("other", 100, 50))
+        await until_replayed(standby, await places.published())
+        assert await reader.last_cell_change(places.name, box) == after.txn
+    finally:
+        await reader.close()
+        await shell.close()

@@ -10,7 +10,7 @@ import sys
 from typing import Any, Final
 
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk.bulk_writer import Lanes
+from naksha.psql.bulk.lanes import Lanes
 from naksha.psql.maintenance import growth
 
 BEFORE: Final = {"begun": (growth._GrowthRun, "_fill"), "filled": (growth._GrowthRun, "_swap")}

@@ -7,18 +7,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.collection import CollectionChange
 from naksha.model.errors import InvalidArgument, NotSupported, Retryable
 from naksha.model.query import Query, QueryPart, States
 from naksha.model.version import HEAD, AtSeq, VersionSelector
 from naksha.psql import PsqlStorage
+from naksha.psql.bulk import apply_staged
 from naksha.psql.connection.driver import Direct
 from naksha.psql.maintenance import growth
 from naksha.psql.maintenance.growth import grow, index_tables
 from naksha.spi.storage import BranchLayer, Split
 from naksha.testing.servers.postgres import PostgresCluster
+from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import Handle, new_collection, point, published
-from tests.psql.bulk.test_bulk import catalog_of, staging_tables
+from tests.psql.bulk.tables import catalog_of, staging_tables
 from tests.psql.support import Connect, begin, check_log, insert, restore, until, until_blocked
 
 RELATIONS_MAX = 18
@@ -352,6 +354,22 @@ async def test_a_long_reader_delays_growth_only(
     assert await partitions_of(watcher, "ways") == 16
 
 
+async def test_writers_go_on_while_growth_waits_for_older_transactions(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    handle, reader, watcher = await edited(storage), await connect(), await connect()
+    await reader.execute("BEGIN")
+    await reader.fetchval("SELECT count(*) FROM ways")
+    growing = asyncio.create_task(grow(storage._server, "ways"))
+    await asyncio.sleep(0.3)
+    async with asyncio.timeout(5):
+        await handle.update(point("w1", 5, 5))
+    assert not growing.done()
+    await reader.execute("COMMIT")
+    assert await growing
+    assert await partitions_of(watcher, "ways") == 16
+
+
 async def test_a_reader_that_begins_meanwhile_makes_the_swap_try_again(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -554,11 +572,10 @@ async def test_a_grown_collection_is_dumped_and_restored(
 
 
 async def test_a_load_into_an_empty_collection_gives_it_sixteen_partitions(
-    storage: PsqlStorage, connect: Connect
+    storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = await storage.bulk_writer(CollectionInfo(id="roads"), "app")
-    await writer.add(point(f"r{n}") for n in range(30))
-    await writer.commit()
+    monkeypatch.setattr(apply_staged, "FILL_FEATURES_MIN", 30)
+    await written(storage, "roads", [point(f"r{n}") for n in range(30)])
     assert await partitions_of(await connect(), "roads") == 16
     assert (await storage.collection("roads")).partitions == 16
     assert len(await Handle(storage, "roads").live()) == 30

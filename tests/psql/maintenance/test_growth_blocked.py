@@ -11,7 +11,7 @@ from naksha.psql.connection.driver import Direct
 from naksha.psql.maintenance import growth
 from naksha.psql.maintenance.growth import grow
 from naksha.testing.storage.suite_support import Handle, point
-from tests.psql.bulk.test_bulk import staging_tables
+from tests.psql.bulk.tables import staging_tables
 from tests.psql.maintenance.test_growth import edited, partitions_of
 from tests.psql.support import Connect
 

@@ -373,6 +373,6 @@ async def test_a_branch_that_gets_tables_and_is_dropped(
     await put(other.on_branch(branch.layers), point("c"))
     assert await branch.storage.count("roads", Query()) == 3
     await other.run(lambda s: s.drop_overlay(branch.overlay), "app")
-    with pytest.raises(NotFound, match=f"overlay {branch.overlay} was deleted"):
+    with pytest.raises(NotFound, match=rf"in use \(overlay {branch.overlay}\)"):
         await branch.storage.count("roads", Query())
     assert await branch.storage.count("roads", Query(), AtTxn(base)) == 2

@@ -34,6 +34,7 @@ from naksha.testing.fixtures import DatabaseFactory
 
 COUNT = 4_000
 FIRST_DAY = date(1, 1, 2)
+LAST_DAY = date(txns.YEAR_MAX, 12, 31)
 """The driver takes the day before for minus infinity."""
 DAYS = [FIRST_DAY, date(1999, 12, 31), date(2000, 2, 29), date(9223, 12, 31), date(2023, 1, 30)]
 CODEC_DAYS = [date(YEAR_MIN, 1, 1), date(2000, 2, 29), date(2100, 2, 28), date(YEAR_MAX, 12, 31)]
@@ -87,7 +88,7 @@ def same(sql: Sequence[Any], python: Sequence[Any], values: Iterable[Any]) -> No
 async def test_transaction_numbers_of_a_time_and_their_days(
     connection: Direct, chance: random.Random
 ) -> None:
-    days = DAYS + [some_day(chance, FIRST_DAY, txns.LAST_DAY) for _ in range(COUNT)]
+    days = DAYS + [some_day(chance, FIRST_DAY, LAST_DAY) for _ in range(COUNT)]
     sequences = [some_int(chance, txns.SEQUENCE_MAX) for _ in days]
     edges = [timedelta(0), timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)]
     times = [
@@ -111,11 +112,11 @@ async def test_transaction_numbers_of_a_time_and_their_days(
     )
     same(found, [txns.date_of(n) for n in numbers], numbers)
     firsts = await ask(connection, "SELECT naksha_day_txn(d) FROM unnest($1::date[]) AS v(d)", days)
-    same(firsts, [txns.day_bounds(day)[0] for day in days], days)
+    same(firsts, [txns.txn_of(day, 0) for day in days], days)
 
 
 async def test_state_ids(connection: Direct, chance: random.Random) -> None:
-    numbers = [some_txn(chance, [date(1, 1, 1), txns.LAST_DAY]) for _ in range(COUNT)]
+    numbers = [some_txn(chance, [date(1, 1, 1), LAST_DAY]) for _ in range(COUNT)]
     rows = [some_int(chance, ROW_NUMBER_MAX) for _ in numbers]
     names = [chance.choice(["roads", "a", "a:b", "x:1:2:3:4", "q_-" + "z" * 29]) for _ in numbers]
     found = await ask(

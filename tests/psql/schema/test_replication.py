@@ -10,15 +10,19 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
-from naksha.model.collection import CollectionInfo
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import Unavailable
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
+from naksha.psql.bulk import apply_staged
 from naksha.psql.connection.driver import Direct
+from naksha.psql.maintenance.growth import grow
 from naksha.testing.servers.postgres import PostgresCluster
+from naksha.testing.storage.bulk.suite_staging import written
 from tests.psql.aging import Aging, aging_storage, place
 from tests.psql.support import connect_to, until
 
@@ -109,8 +113,9 @@ async def no_identity(plain: Direct) -> list[str]:
 
 
 async def test_a_replica_answers_the_same_reads(
-    source: Aging, clusters: list[PostgresCluster]
+    source: Aging, clusters: list[PostgresCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(apply_staged, "_FILL_FEATURES_MIN", 1)
     page = Page(clusters)
     await source.write_days(TODAY - timedelta(days=2), 2)
     page.copy_schema()
@@ -144,10 +149,11 @@ async def test_a_replica_answers_the_same_reads(
 
 async def new_collection(source: Aging, replica: PsqlStorage, page: Page) -> None:
     await source.create("places")
+    await source.create("stops")
     await source.write("places")
 
     async def announced() -> bool:
-        return "places" in [info.id for info in await replica.collections()]
+        return {"places", "stops"} <= {info.id for info in await replica.collections()}
 
     await until(announced)
     page.run("on the replica, every day")
@@ -156,6 +162,9 @@ async def new_collection(source: Aging, replica: PsqlStorage, page: Page) -> Non
     await until(page.is_copied)
     await source.write("places")
     await same_everywhere(source, replica, "places")
+    await written(source.storage, "stops", [place(f"s{n}", n) for n in range(40)])
+    assert await source.storage.count("stops", Query()) == 40
+    await same_everywhere(source, replica, "stops")
 
 
 async def grown(source: Aging, replica: PsqlStorage, page: Page) -> None:
@@ -181,6 +190,53 @@ async def took_over(source: Aging, replica: PsqlStorage) -> None:
     assert outcomes[0].action == "UPDATED"
     version = await replica.resolve(AtSeq(last.seq_number + 1))
     assert version.txn > last.txn
+
+
+@pytest.mark.parametrize("partitions", [1, 16])
+async def test_loads_keep_the_tables_that_are_published(
+    database: str, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """A replica would not receive the tables that replace them, nor any later change of them."""
+    monkeypatch.setattr(apply_staged, "_FILL_FEATURES_MIN", 1)
+    async with aging_storage(database, TODAY) as made:
+        await made.create(partitions=partitions)
+        await made.plain.execute("SELECT naksha_publish_tables('naksha')")
+        published = "SELECT count(*) FROM pg_publication_tables WHERE tablename ~ '^roads_p.$'"
+        assert await made.plain.fetchval(published) == partitions
+        await made.plain.execute("BEGIN")
+        await made.plain.execute("SELECT naksha_tx_start('app')")
+        await made.plain.execute("CREATE TABLE load_3 (LIKE roads)")
+        with pytest.raises(asyncpg.PostgresError, match="published for logical replication"):
+            await made.plain.execute("SELECT naksha_attach_leaf('roads', '3', 'load_3')")
+        await made.plain.execute("ROLLBACK")
+        applied = await written(made.storage, "roads", [place(f"s{n}", n) for n in range(40)])
+        assert applied.created == 40
+        assert (await made.storage.collection("roads")).partitions == partitions
+        assert await made.plain.fetchval(published) == partitions
+
+
+@pytest.mark.parametrize("how", ["sql", "setting", "library"])
+async def test_growth_on_request_keeps_a_collection_published(database: str, how: str) -> None:
+    """Otherwise a replica would silently miss all later changes of its features."""
+    async with aging_storage(database, TODAY) as made:
+        await made.create()
+        await made.write()
+        await made.plain.execute("CREATE PUBLICATION one FOR TABLE roads_p0, roads_del")
+        await made.plain.execute("CREATE PUBLICATION other FOR TABLE roads_del")
+        if how == "sql":
+            assert await made.plain.fetchval("SELECT naksha_grow('roads')")
+        elif how == "library":
+            assert await grow(made.storage._server, "roads")
+        else:
+            change = CollectionChange(partitions=16)
+            await made.storage.run(lambda s: s.change_collection("roads", change), "app")
+        rows = await made.plain.fetch(
+            "SELECT pubname || ' ' || tablename AS it FROM pg_publication_tables"
+        )
+        leaves = [f"one roads_p{leaf:x}" for leaf in range(16)]
+        assert sorted(row["it"] for row in rows) == sorted(
+            [*leaves, "one roads_del", "other roads_del"]
+        )
 
 
 async def test_every_table_has_a_replica_identity(database: str) -> None:

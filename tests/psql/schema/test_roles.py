@@ -12,7 +12,7 @@ import pytest
 import naksha
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotFound, NotSupported, ReadOnly
-from naksha.model.query import Query
+from naksha.model.query import Bbox, Query
 from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
@@ -20,7 +20,6 @@ from naksha.psql.schema import install as installer
 from naksha.spi.storage import BranchLayer
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.testing.storage.branch_case import new_overlay
-from naksha.testing.storage.bulk.suite_bulk import load
 from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import (
     APP,
@@ -120,12 +119,16 @@ class TestWriter:
             await session.upsert("roads", [point("a", n=2)])
         (state,) = (await branch.page("roads", Query())).states
         assert state.feature["properties"]["n"] == 2
-        for exclusive in (False, True):
-            info = CollectionInfo(id=fresh_name("bulk"))
-            await load(writer, info, [point("f"), point("g")], exclusive)
-            assert ids_of(await Handle(owner, info.id).live()) == ["f", "g"]
+        info = CollectionInfo(id=fresh_name("bulk"), partitions=16)
+        await written(writer, info, [point("f"), point("g")])
+        assert ids_of(await Handle(owner, info.id).live()) == ["f", "g"]
         await written(writer, "roads", [point("staged")])
         assert ids_of(await Handle(owner, "roads").live()) == ["a", "staged"]
+        last = await published(writer)
+        connection = await connect_to(as_role(bare, role))
+        assert await connection.fetchval("SELECT naksha_fold_cells()") == last.seq_number
+        await connection.close()
+        assert await writer.last_cell_change("roads", Bbox(-180, -90, 180, 90)) == last.txn
         await writer.close()
 
     async def test_an_upgrade_is_left_to_the_owner(
@@ -167,6 +170,10 @@ class TestReader:
             assert state.feature["properties"]["n"] == n
         assert (await reader.resolve(HEAD)).seq_number == last.seq_number
         assert len(await reader.transactions()) == last.seq_number
+        log = await reader.cell_log(first.txn)
+        assert (log.txn, log.is_settled) == (last.txn, True)
+        assert [change.collection for change in log.changes or ()] == ["later", "later", "roads"]
+        assert await reader.last_cell_change("later", Bbox(-180, -90, 180, 90)) > first.txn
         assert await reader.wait_beyond(first.seq_number, 5) >= last.seq_number
         with pytest.raises(ReadOnly):
             await Handle(reader, "roads").create(point("c"))
@@ -308,11 +315,8 @@ class TestDefiners:
     @pytest.mark.parametrize(
         "call",
         [
-            "naksha_stage_create({}, '0')",
             "naksha_stage_create_leaf({}, '0')",
-            "naksha_stage_index({}, '0', false)",
             "naksha_staged_index({}, '0', false)",
-            "naksha_stage_leaf({}, '0', 1, '', '', false)",
             "naksha_stage_drop({})",
             "naksha_bulk_finish('places', {}, 1, 0, NULL)",
         ],
@@ -333,9 +337,8 @@ class TestDefiners:
     @pytest.mark.parametrize("leaf", ["10", "", "x", "0\n"])
     async def test_a_leaf_is_one_digit(self, shell: Direct, leaf: str) -> None:
         job = await shell.fetchval("SELECT naksha_stage_open()")
-        for name in ("naksha_stage_create", "naksha_stage_create_leaf"):
-            with pytest.raises(asyncpg.PostgresError, match="is not a leaf"):
-                await shell.execute(f"SELECT {name}($1, $2)", job, leaf)
+        with pytest.raises(asyncpg.PostgresError, match="is not a leaf"):
+            await shell.execute("SELECT naksha_stage_create_leaf($1, $2)", job, leaf)
 
     @pytest.mark.parametrize("schema", ["public", "naksha"])
     async def test_foreign_tables_are_not_swept(
@@ -404,18 +407,11 @@ class TestDefiners:
         await shell.execute(
             "CREATE FUNCTION pg_temp.spy() RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN"
             " INSERT INTO public.ran_as VALUES (current_user); RETURN NULL; END $$;"
-            f"CREATE VIEW pg_temp.naksha_stage_{job}_s0 AS"
-            " SELECT 1::int8 AS n, pg_temp.spy() AS wkb, '' AS head, '' AS tail;"
             f"CREATE VIEW pg_temp.naksha_stage_{job}_p0 AS SELECT 1::int8 AS i,"
             " pg_temp.spy()::text::geometry AS geo, '{}'::jsonb AS jsondata"
         )
-        for call in (
-            f"naksha_stage_leaf({job}, '0', 1, '', '', false)",
-            f"naksha_stage_index({job}, '0', false)",
-            f"naksha_staged_index({job}, '0', false)",
-        ):
-            with pytest.raises(asyncpg.UndefinedTableError):
-                await shell.execute("SELECT " + call)
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await shell.execute(f"SELECT naksha_staged_index({job}, '0', false)")
         assert await admin.fetchval("SELECT count(*) FROM public.ran_as") == 0
 
     async def test_a_writer_must_not_create_where_postgis_is(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from datetime import date
 from typing import Any
 
 import pytest
 
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Direct
 from naksha.spi.storage import BranchLayer, WriteSession
@@ -16,6 +18,10 @@ from tests.psql.support import connect_to
 
 LOCKS_MAX = 40
 """As documented in docs/operations.md."""
+LARGE_LOCKS_MAX = 65
+"""For a feature of more than 64 KiB, whose statement is planned each time."""
+COLLECTION_LOCKS_MAX = 80
+"""Of a transaction that creates, changes or drops a collection with one partition."""
 HELD = "SELECT count(*) FROM pg_locks WHERE pid = $1"
 BY_ID = "jsondata->>'id' = '{0}' AND substring(md5(jsondata->>'id'), 1, 1) = naksha_leaf('{0}')"
 EACH_TABLE = """DO $$ DECLARE t regclass; BEGIN
@@ -29,6 +35,13 @@ INVALIDATE = {
 """Each makes all plans of other sessions invalid, or those of the tables it names."""
 Work = Callable[[WriteSession], Awaitable[object]]
 
+
+def large(id: str, n: int) -> dict[str, Any]:
+    feature = place(id, n)
+    feature["properties"]["noise"] = random.Random(n).randbytes(100_000).hex()
+    return feature
+
+
 LIBRARY: dict[str, Work] = {
     "create": lambda s: s.create("roads", [place("x", 1)]),
     "update": lambda s: s.update("roads", [place("x", 2)]),
@@ -37,6 +50,15 @@ LIBRARY: dict[str, Work] = {
     "upsert": lambda s: s.upsert("roads", [place("x", 4)]),
     "delete again": lambda s: s.delete("roads", ["x"]),
     "restore": lambda s: s.restore("roads", ["x"]),
+    "last delete": lambda s: s.delete("roads", ["x"]),
+    "purge": lambda s: s.purge("roads", ["x"]),
+}
+LARGE: dict[str, Work] = {
+    "create": lambda s: s.create("roads", [large("x", 1)]),
+    "update": lambda s: s.update("roads", [large("x", 2)]),
+    "delete": lambda s: s.delete("roads", ["x"]),
+    "create again": lambda s: s.create("roads", [large("x", 3)]),
+    "upsert": lambda s: s.upsert("roads", [large("x", 4)]),
     "last delete": lambda s: s.delete("roads", ["x"]),
     "purge": lambda s: s.purge("roads", ["x"]),
 }
@@ -55,9 +77,11 @@ async def held_by(aging: Aging, session: WriteSession) -> int:
     return held
 
 
-async def held_by_library(aging: Aging, invalidate: str = "SELECT 1") -> dict[str, int]:
+async def held_by_library(
+    aging: Aging, invalidate: str = "SELECT 1", works: dict[str, Work] = LIBRARY
+) -> dict[str, int]:
     held = {}
-    for name, work in LIBRARY.items():
+    for name, work in works.items():
         await aging.plain.execute(invalidate)
         async with aging.storage.write("app") as session:
             await work(session)
@@ -107,7 +131,9 @@ async def held_after_invalidation(aging: Aging) -> dict[str, int]:
     return held
 
 
-async def held_by_branch(aging: Aging) -> dict[str, int]:
+async def held_by_branch(
+    aging: Aging, make: Callable[[str, int], dict[str, Any]] = place
+) -> dict[str, int]:
     """The first write of a feature on a branch, which looks for its state at the base: that is in
     HEAD, in the history of the next day, or nowhere."""
     held = {}
@@ -117,20 +143,35 @@ async def held_by_branch(aging: Aging) -> dict[str, int]:
         branch = aging.storage.on_branch([BranchLayer(overlay, None), BranchLayer(MAIN, base.txn)])
         for attempt in ("first", "second"):
             async with branch.write("app") as session:
-                await session.upsert("roads", [place(feature, -1)])
+                await session.upsert("roads", [make(feature, -1)])
                 held[f"{attempt} of {name} on a branch"] = await held_by(aging, session)
             await aging.plain.execute(INVALIDATE["analyze"])
     return held
 
 
-def above(held: dict[str, int]) -> dict[str, int]:
-    return {name: n for name, n in held.items() if n > LOCKS_MAX}
+async def held_by_collections(aging: Aging) -> dict[str, int]:
+    works: dict[str, Work] = {
+        "create": lambda s: s.create_collection(CollectionInfo(id="ways")),
+        "change": lambda s: s.change_collection("ways", CollectionChange(max_age=9)),
+        "drop": lambda s: s.drop_collection("ways", 2**42),
+        "restore": lambda s: s.restore_collection("ways"),
+    }
+    held = {}
+    for name, work in works.items():
+        async with aging.storage.write("app") as session:
+            await work(session)
+            held[name] = await held_by(aging, session)
+    return held
 
 
-@pytest.mark.parametrize("days", [2, 60])
-async def test_locks_of_a_write_of_one_feature(database: str, days: int) -> None:
+def above(held: dict[str, int], most: int = LOCKS_MAX) -> dict[str, int]:
+    return {name: n for name, n in held.items() if n > most}
+
+
+@pytest.mark.parametrize(("days", "partitions"), [(2, 1), (60, 1), (60, 16)])
+async def test_locks_of_a_write_of_one_feature(database: str, days: int, partitions: int) -> None:
     async with aging_storage(database, date(2031, 3, 1)) as aging:
-        await aging.create()
+        await aging.create(partitions=partitions)
         await aging.write_days(date(2031, 3, 1), days)
         held = await held_by_library(aging) | await held_by_plain_sql(aging)
         assert above(held) == {}
@@ -139,3 +180,22 @@ async def test_locks_of_a_write_of_one_feature(database: str, days: int) -> None
             assert above(await held_by_library(aging, invalidate)) == {}
         assert above(await held_after_invalidation(aging)) == {}
         assert above(await held_by_branch(aging)) == {}
+
+
+async def test_locks_of_collections_do_not_grow_with_the_log(database: str) -> None:
+    async with aging_storage(database, date(2031, 3, 1)) as aging:
+        await aging.create()
+        await aging.write_days(date(2031, 3, 1), 20)
+        held = await held_by_collections(aging)
+        assert above(held, COLLECTION_LOCKS_MAX) == {}
+
+
+async def test_locks_of_a_large_feature_do_not_grow_with_the_storage(database: str) -> None:
+    async with aging_storage(database, date(2031, 3, 1)) as aging:
+        await aging.create()
+        await aging.write_days(date(2031, 3, 1), 40)
+        for invalidate in ("SELECT 1", *INVALIDATE.values()):
+            held = await held_by_library(aging, invalidate, LARGE)
+            assert above(held, LARGE_LOCKS_MAX) == {}
+        held = await held_by_branch(aging, large)
+        assert above(held, LARGE_LOCKS_MAX) == {}

@@ -156,7 +156,7 @@ async def test_a_dropped_overlay_is_gone_with_its_tables(
         branch.storage.count("roads", Query()),
         put(branch.storage, point("a", n=8)),
     ):
-        with pytest.raises(NotFound, match=f"overlay {branch.overlay} was deleted"):
+        with pytest.raises(NotFound, match=rf"in use \(overlay {branch.overlay}\)"):
             await call
     await storage.maintain()
     shell = await connect()

@@ -277,8 +277,6 @@ async def test_operations_on_main_only_are_refused_on_a_branch(branch: Branch) -
     ):
         with pytest.raises(NotSupported, match="main"):
             await branch.storage.run(work, APP)
-    with pytest.raises(NotSupported, match="main"):
-        await branch.storage.bulk_writer(CollectionInfo(id="more"), APP)
 
 
 async def test_the_base_is_guarded(storage: PsqlStorage, branch: Branch) -> None:

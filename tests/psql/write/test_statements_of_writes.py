@@ -325,7 +325,7 @@ async def test_a_write_that_an_upgrade_overtakes_counts(connect: Connect) -> Non
     await begin(writer)
     await writer.execute(
         "SELECT naksha_leaf_done(c, naksha_txn(), ROW(NULL, NULL, 2, 1, NULL, NULL, "
-        "ST_MakeEnvelope(1, 2, 3, 4, 4326), NULL)::naksha_written) "
+        "ST_MakeEnvelope(1, 2, 3, 4, 4326), NULL, NULL)::naksha_written) "
         "FROM naksha_collection c WHERE c.id = 'roads'"
     )
     await writer.execute("COMMIT")

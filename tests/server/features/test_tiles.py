@@ -7,6 +7,7 @@ import httpx
 import mapbox_vector_tile
 import pytest
 
+from naksha.model.query import QueryPart
 from tests.server.towns import XYZ, error, found, id_of, new_space, point, put
 
 MVT = "application/vnd.mapbox-vector-tile"
@@ -237,3 +238,27 @@ def test_a_view_is_counted_and_drawn_from_its_features(client: httpx.Client, tow
     only = client.get(f"{space}/statistics?context=extension").json()
     assert only["count"]["value"] == 2
     assert XYZ not in keys
+
+
+def test_a_crowded_tile_has_a_sample_which_views_share(client: httpx.Client) -> None:
+    space = new_space(client)
+    view = new_space(client, extends={"spaceId": id_of(space)})
+    count = 52_000
+    for start in range(0, count, 13_000):
+        some = (
+            point(f"p{n}", n % 360 - 179.5, n // 360 % 160 - 79.5)
+            for n in range(start, start + 13_000)
+        )
+        put(client, space, *some)
+    tiles = {
+        path: vector_tile(client.get(f"{path}/tile/web/0_0_0.mvt"), path) for path in (space, view)
+    }
+    sample = {id for id in (f"p{n}" for n in range(count)) if QueryPart(1, 8).has(id)}
+    for tile in tiles.values():
+        assert tile.keys() == sample
+    quarter = vector_tile(client.get(f"{space}/tile/web/1_0_0.mvt"), space)
+    assert len(quarter) > 10_000, "a tile with fewer features has all of them"
+    limited = vector_tile(client.get(f"{space}/tile/web/0_0_0.mvt?limit=20000"), space)
+    assert len(limited) == 20_000
+    about = client.get(f"{space}/tilejson").json()
+    assert about["sample"] == {"above": 50_000, "features": 8_000}

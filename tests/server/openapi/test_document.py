@@ -101,7 +101,7 @@ def test_every_example_is_of_an_endpoint_and_can_be_sent(client: httpx.Client) -
     for id in ("edits", "motorways", "schools"):
         client.post("/spaces", json={"id": id})
     destination = {"className": "to-space", "properties": {"spaceId": "motorways"}}
-    client.post("/connectors", json={"id": "tell-search", **destination})
+    client.post("/connectors", json={"id": "notify-search", **destination})
     names = {"space_id": "roads", "connector_id": "layers", "role_id": "editor", "tag_id": "summer"}
     names["meta_id"] = "survey"
     names |= {"feature_id": "main-street", "branch_id": "fix", "subscription_id": "search"}

@@ -367,14 +367,14 @@ def test_the_report_names_some_files_and_the_manifest_all(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
     """So that a report is never too long."""
-    most = limits.FILES_TOLD_MAX + 5
+    most = limits.FILES_REPORTED_MAX + 5
     small_town.put(*(point(f"f{n}", n - 100.25, 20.25) for n in range(most)))
     report = done(spark, small_town, tmp_path / "out", features_max=1)
     text = (tmp_path / "out/_manifest.json").read_bytes()
     manifest = msgspec.json.decode(text, type=Exported)
-    assert (report.file_count, len(report.files)) == (most, limits.FILES_TOLD_MAX)
+    assert (report.file_count, len(report.files)) == (most, limits.FILES_REPORTED_MAX)
     assert (manifest.file_count, len(manifest.files)) == (most, most)
-    assert manifest.files[: limits.FILES_TOLD_MAX] == report.files
+    assert manifest.files[: limits.FILES_REPORTED_MAX] == report.files
     assert {file.path for file in manifest.files} == {
         str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet")
     }

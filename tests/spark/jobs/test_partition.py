@@ -127,12 +127,12 @@ def test_all_cells_are_in_the_output(
     spark: SparkSession, small_town: Town, tmp_path: Path, format_: OutputFormat
 ) -> None:
     """The report has only some, so that it is never too long."""
-    most = limits.CELLS_TOLD_MAX + 10
+    most = limits.CELLS_REPORTED_MAX + 10
     small_town.put(*(point(f"f{n}", (n % 60) * 5 - 149.0, n // 60 - 40.0) for n in range(most)))
     reported = computed(
         spark, small_town, features_max=1, output=str(tmp_path / "cells"), output_format=format_
     )
-    assert (reported.features, len(reported.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
+    assert (reported.features, len(reported.by_qrid)) == (most, limits.CELLS_REPORTED_MAX)
     if format_ is OutputFormat.PARQUET:
         rows = pq.read_table(tmp_path / "cells").to_pylist()
     else:
@@ -140,5 +140,5 @@ def test_all_cells_are_in_the_output(
         rows = msgspec.json.Decoder().decode_lines(file.read_bytes())
     found = {row["qrid"]: row["features"] for row in rows}
     assert (len(found), sum(found.values())) == (reported.cells, most)
-    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(reported.by_qrid.items())
+    assert list(found.items())[: limits.CELLS_REPORTED_MAX] == list(reported.by_qrid.items())
     assert len(msgspec.json.encode(reported)) < limits.JOB_REPORT_BYTES_MAX

@@ -30,6 +30,7 @@ from naksha.sqlite import SqliteStorage
 from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.schema.file import SCHEMA_VERSION
 from naksha.testing.storage.branch_case import branch_of
+from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history, check_log
 from tests.sqlite.connection import out_of_room
@@ -299,9 +300,7 @@ async def test_collections_and_branches_are_rows(storage: SqliteStorage, path: P
     one = Handle(storage, "one")
     await one.create(point("a"))
     await (await branch_of(storage)).on(one).update(point("a", n=1))
-    writer = await storage.bulk_writer(CollectionInfo(id="three"), APP)
-    await writer.add([point("b")])
-    await writer.commit()
+    await written(storage, "three", [point("b")])
     await storage.run(lambda s: s.drop_collection("one"), APP)
     await storage.maintain()
     assert rows(path, "PRAGMA schema_version") == before

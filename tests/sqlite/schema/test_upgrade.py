@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 import re
 import shutil
 import sqlite3
@@ -20,6 +21,7 @@ from naksha.model.geo.tile_cells import WORLD_CELL
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
+from naksha.spi.storage import BranchLayer
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
@@ -31,13 +33,19 @@ from tests.sqlite.schema.upgrade_record import record
 from tests.sqlite.support import ShellError, rows, shell
 
 REWORDED = {
-    r"(History before version \d+) is gone( \(collection '(\w+)')": r"\1 of '\3' has expired\2",
+    r"(History before version (\d+)) is gone( \(collection '(\w+)')": (
+        r"\1 of '\4' has expired; read version \2 or a later one\3"
+    ),
     r"No collection ('\w+') on the branch": r"The collection \1 does not exist on the branch",
 }
 """Messages that the former release worded otherwise, and their present form."""
 DUMP = Path(__file__).parent / "data" / "schema_1.dump"
 """A storage of schema 1, as the program sqlite3 dumps it: the collection `roads` with three
 features, of which one was updated and one deleted, and a pin."""
+DUMP_8 = DUMP.parent / "schema_8.dump.gz"
+"""A storage of schema 8: six roads at (0, 0) to (5, 5), created in version 2. Version 3 moves `a`
+and changes a property of `b`, version 4 deletes `c`, version 5 moves `d` on a branch, and version 6
+creates `nowhere`, which has no geometry."""
 BRANCHES = {
     "one": [(1, None), (0, 2026053000000000002)],
     "two": [(2, None), (1, 2026053000000000007), (0, 2026053000000000002)],
@@ -49,6 +57,13 @@ BRANCHES = {
 def old(path: Path) -> Path:
     """A file of schema 1."""
     make(path, DUMP.read_text(), 1)
+    return path
+
+
+@pytest.fixture
+def old_8(path: Path) -> Path:
+    """A file of schema 8."""
+    make(path, gzip.decompress(DUMP_8.read_bytes()).decode(), 8)
     return path
 
 
@@ -123,13 +138,32 @@ async def test_it_works_like_a_new_one(old: Path) -> None:
     await again.close()
 
 
-async def test_old_and_new_files_have_the_same_schema(old: Path, tmp_path: Path) -> None:
+async def test_progress_is_logged_collection_by_collection(
+    old: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "naksha.sqlite.schema.upgrade"):
+        await (await SqliteStorage.open(old)).close()
+    found = re.search(r"collection roads \((\d) of (\d), (\d+) rows\)", caplog.text)
+    assert found is not None
+    states = sum(
+        rows(old, f"SELECT count(*) FROM naksha_{t}")[0][0] for t in ("head", "del", "hst")
+    )
+    assert found[1] == found[2] == "1"
+    assert int(found[3]) >= states > 0  # with the rows of trees and tags
+
+
+@pytest.mark.parametrize("version", [1, 8])
+async def test_old_and_new_files_have_the_same_schema(
+    path: Path, tmp_path: Path, version: int
+) -> None:
+    dump = DUMP.read_bytes() if version == 1 else gzip.decompress(DUMP_8.read_bytes())
+    make(path, dump.decode(), version)
     fresh = tmp_path / "fresh.naksha"
-    for path in (old, fresh):
-        await (await SqliteStorage.open(path)).close()
+    for each in (path, fresh):
+        await (await SqliteStorage.open(each)).close()
     new = schema_of(fresh)
     assert new
-    assert [entry for entry in schema_of(old) if entry in new] == new
+    assert [entry for entry in schema_of(path) if entry in new] == new
 
 
 async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
@@ -161,6 +195,44 @@ async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
     shell(path, "DELETE FROM roads WHERE id = 'k7'", "DELETE FROM feature WHERE id = 'f'")
 
 
+async def test_the_boxes_of_a_file_of_schema_8_get_their_times(old_8: Path) -> None:
+    storage = await SqliteStorage.open(old_8, "town")
+    try:
+        roads = Handle(storage, "roads")
+        south = Query(spatial=Bbox(0, 0, 3, 3))
+        found = [ids_of(await roads.states(south, AtSeq(n))) for n in range(2, 7)]
+        assert found == [["a", "b", "c", "d"]] * 2 + [["a", "b", "d"]] * 3
+        corner = Query(spatial=Bbox(0, 0, 0.1, 0.1))
+        assert [ids_of(await roads.states(corner, AtSeq(n))) for n in (2, 3)] == [["a"], []]
+        layers = [BranchLayer(1, None), BranchLayer(MAIN, (await storage.resolve(AtSeq(4))).txn)]
+        there = Handle(storage.on_branch(layers), "roads")
+        assert ids_of(await there.states(south)) == ["a", "b"]
+        assert await storage.mismatches("roads", 10) == []
+    finally:
+        await storage.close()
+    times = "SELECT s.id, b.since FROM naksha_box b JOIN naksha_head s ON s.n = b.n ORDER BY b.n"
+    assert dict(rows(old_8, times)) == {"a": 3, "b": 3, "d": 5, "e": 2, "f": 2}
+    assert rows(old_8, "SELECT count(*) FROM naksha_box") == [(6,)]
+    assert rows(old_8, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_file_with_shared_tables_needs_little_room(
+    old_8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = old_8.stat().st_size
+    free = size - 1
+
+    def usage(_: object) -> Any:
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(Unavailable, match=f"needs {size} bytes"):
+        await SqliteStorage.open(old_8)
+    free = size
+    await (await SqliteStorage.open(old_8)).close()
+    assert rows(old_8, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+
+
 async def test_collections_of_an_older_file_count_as_changed_by_its_last_version(
     path: Path,
 ) -> None:
@@ -185,24 +257,6 @@ async def test_collections_of_an_older_file_count_as_changed_by_its_last_version
         assert await last_change(roads, around(-100, -20)) == last.txn
     finally:
         await storage.close()
-
-
-async def test_a_file_of_shared_tables_is_not_rebuilt(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its upgrade adds columns, tables and views only, and needs no room."""
-    await (await SqliteStorage.open(path, "town")).close()
-    undo = ["DROP TRIGGER naksha_edited_boxes", "DROP TABLE naksha_edited_box"]
-    undo += ["DROP TABLE naksha_cell"]
-    undo += ["DROP TRIGGER naksha_storage_no_update", "ALTER TABLE naksha_tx DROP COLUMN cells"]
-    undo += ["ALTER TABLE naksha_storage DROP COLUMN cells_txn", "PRAGMA user_version = 8"]
-    shell(path, *undo)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    monkeypatch.setattr("naksha.sqlite.schema.file.shrink", None)
-    await (await SqliteStorage.open(path)).close()
-    fresh = path.with_name("fresh.naksha")
-    await (await SqliteStorage.open(fresh)).close()
-    assert schema_of(path) == schema_of(fresh)
 
 
 async def test_an_upgrade_without_room_is_refused(

@@ -1,1 +1,4 @@
-"""Instances of one catalog: nodes, leases, ids, clocks, and cache invalidation between peers."""
+"""Instances of one catalog: nodes, leases, ids, clocks, and cache invalidation between peers.
+
+What instances have to agree on belongs here; what they store belongs one level up.
+"""

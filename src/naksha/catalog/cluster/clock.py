@@ -75,4 +75,8 @@ class MonotonicClock:
             if jump_ns > 0:  # Otherwise another thread has adopted a later reading.
                 self._offset_ns = offset_ns
         if jump_ns > limits.CLOCK_JUMP_WARNING_SECONDS * 1e9:
-            logger.warning("The clock of this machine jumped forward by %.1f s", jump_ns / 1e9)
+            logger.warning(
+                "The clock of this machine jumped forward by %.1f s, and ids and leases with "
+                "it; check its synchronization",
+                jump_ns / 1e9,
+            )

@@ -121,7 +121,7 @@ class Node:
             )
 
     async def check(self) -> None:
-        """Do what is due now; after a failure nothing is due for a while.
+        """Renew the lease and read the time if they are due; after a failure, only after a pause.
 
         The background task calls it regularly.
         """

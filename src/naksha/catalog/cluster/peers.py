@@ -156,7 +156,7 @@ class Peers:
         self._server: asyncio.Server | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._links: dict[str, PeerLink] = {}
-        self._hearing: set[asyncio.Task[None]] = set()
+        self._receiving: set[asyncio.Task[None]] = set()
         self.received = 0
         self.refused = 0
         """Lines that were too long or had a wrong code; each one ended its connection."""
@@ -193,7 +193,7 @@ class Peers:
     async def close(self) -> None:
         """Stop receiving and sending; queued moves are discarded."""
         self._is_closed = True
-        tasks = [*self._hearing, *([self._refresher] if self._refresher else [])]
+        tasks = [*self._receiving, *([self._refresher] if self._refresher else [])]
         if self._server is not None:
             self._server.close()
         for task in tasks:
@@ -236,10 +236,10 @@ class Peers:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._hearing.add(task)
+        self._receiving.add(task)
         try:
             # A connection that was accepted just before closing gets here afterwards.
-            if not self._is_closed and len(self._hearing) <= limits.PEER_CONNECTIONS_MAX:
+            if not self._is_closed and len(self._receiving) <= limits.PEER_CONNECTIONS_MAX:
                 await self._read_lines(reader)
         except (asyncio.LimitOverrunError, RefusedLine) as error:
             self.refused += 1
@@ -251,7 +251,7 @@ class Peers:
             # error.
             logger.debug("The connection from another instance was closed on shutdown")
         finally:
-            self._hearing.discard(task)
+            self._receiving.discard(task)
             writer.transport.abort()
 
     async def _read_lines(self, reader: asyncio.StreamReader) -> None:

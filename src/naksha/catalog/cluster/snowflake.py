@@ -129,6 +129,9 @@ async def load_spec(
     kept = await store_constant(backend, ID_SPEC_ID, local, clock.now_us())
     if kept != local:
         logger.warning(
-            "The catalog's id layout %s is used instead of the configured layout %s", kept, local
+            "The id layout of a catalog is fixed when it is created: %s is used, the configured "
+            "layout %s is ignored",
+            kept,
+            local,
         )
     return kept

@@ -35,10 +35,6 @@ class BloomFilter:
         self._hashes = max(1, round(-math.log2(rate)))
 
     @property
-    def size_bytes(self) -> int:
-        return self._words.nbytes
-
-    @property
     def rate(self) -> float:
         """The current false positive rate, by how many of its bits are set."""
         set_bits = int(np.bitwise_count(self._words).sum())

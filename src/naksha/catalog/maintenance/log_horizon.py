@@ -44,7 +44,7 @@ _HORIZON: Final = "horizon/"
 
 @object_type("history-pin")
 class LogPin(msgspec.Struct, frozen=True, kw_only=True):
-    """The place in a log from which on a consumer needs it."""
+    """Position in a log from which a consumer still needs the commits."""
 
     pointer: str
     consumer: str

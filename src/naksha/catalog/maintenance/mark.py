@@ -39,7 +39,7 @@ class MarkTimes(msgspec.Struct, frozen=True):
 
 
 class RealmMarker:
-    """Marks what one realm needs.
+    """Marks the objects that one realm needs.
 
     Raises:
         StorageCorrupt: Something that is needed is missing or damaged.
@@ -68,7 +68,7 @@ class RealmMarker:
         self._seen: set[int] = set()
 
     async def mark(self, state: LogHorizonState) -> None:
-        """Mark everything that pointers and roots lead to."""
+        """Mark all objects that can be reached from pointers and roots."""
         async for row in self._reader.pointers():
             pointer = Pointer.from_row(row)
             if not await self._condemns(pointer):
@@ -134,7 +134,7 @@ class RealmMarker:
             if value.seq != seq:
                 raise StorageCorrupt(
                     f"Commit {seq} of pointer {pointer.name!r} has the wrong number {value.seq}; "
-                    "run check of the catalog's maintenance"
+                    "run `naksha doctor`"
                 )
             seq -= 1
             await self._mark_commit(commit, stripes, is_head=commit is head)
@@ -203,8 +203,7 @@ class RealmMarker:
             kept = assembled(ref, rows)
             if kept is None and is_needed:
                 raise StorageCorrupt(
-                    f"Object {ref.id} of type {ref.type!r} is missing; run check of the catalog's "
-                    "maintenance"
+                    f"Object {ref.id} of type {ref.type!r} is missing; run `naksha doctor`"
                 )
             if kept is not None:
                 identifier = self._types[ref.type]

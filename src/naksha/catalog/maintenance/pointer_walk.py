@@ -1,4 +1,4 @@
-"""Walk what a pointer leads to: its log, and the index of each commit."""
+"""Walk of the objects of a pointer: its log, and the index of each commit."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ async def entity_refs(index: SortedIndex) -> AsyncIterator[ObjectRef]:
     async for key, value in index.items():
         ref = ObjectRef.from_bytes(value)
         if ref is None:
-            raise StorageCorrupt(
-                f"Entity {key!r} of an index has no object; run check of the catalog's maintenance"
-            )
+            raise StorageCorrupt(f"Entity {key!r} of an index has no object; run `naksha doctor`")
         yield ref
 
 

@@ -143,7 +143,9 @@ class MaintenanceRuns:
         found = await snapshot.get(_key(_REPORT, id), RunReport)
         if found is None:
             raise NotFound(
-                f"Run {id} has no report; it does not exist, or has not ended", field="run"
+                f"Maintenance run {id} has no report: it does not exist, or has not ended; correct "
+                "its id, or wait until it ends",
+                field="run",
             )
         return found.value
 
@@ -206,12 +208,14 @@ def _check_supersede(running: MaintenanceRun | None, supersede: int | None) -> N
         return
     if supersede is not None:
         raise Conflict(
-            f"Run {supersede} cannot be superseded: it is not running", field="supersede"
+            f"Maintenance run {supersede} cannot be superseded, because it is not running; start a "
+            "run without superseding one",
+            field="supersede",
         )
     if running is not None:
         raise Conflict(
-            f"Run {running.id} has not ended. If it is dead, start a run that supersedes "
-            f"{running.id}",
+            f"Maintenance run {running.id} has not ended; wait for it, or, if its process is dead, "
+            f"start a run that supersedes {running.id}",
             field="supersede",
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from naksha.cli.operations.backups import Schema, StorageOption
-from naksha.cli.operations.machine_checks import check_machine
+from naksha.cli.operations.machine_checks import check_disks, check_machine
 from naksha.cli.verbs import Verb, catalog_verb
 from naksha.model import limits
 from naksha.model.errors import NakshaError, StorageCorrupt
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from naksha.server.process.settings import ServerSettings
 
 group: Final = typer.Typer(name="", no_args_is_help=True)
-STORAGE_CONNECTIONS: Final = 17
+_STORAGE_CONNECTIONS: Final = 17
 """Connections of an open storage: its pool, and one to publish."""
-CATALOG_CONNECTIONS: Final = 10
+_CATALOG_CONNECTIONS: Final = 10
 _MARKS: Final = {Severity.OK: "ok", Severity.WARNING: "warning", Severity.ERROR: "ERROR"}
 
 
@@ -65,10 +65,10 @@ def doctor(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
 
 async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[DiagnosisResult]:
     verb.progress.phase("Checking the machine")
-    findings = check_machine(_directories([storage]))
+    findings = [*check_machine(), *check_disks(_directories([storage]))]
     verb.progress.phase("Checking the storage")
     options = {} if schema is None else {"schema": schema}
-    return findings + await diagnose(STORAGES, storage, options, _load(STORAGE_CONNECTIONS))
+    return findings + await diagnose(STORAGES, storage, options, _load(_STORAGE_CONNECTIONS))
 
 
 async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
@@ -77,23 +77,26 @@ async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
     settings = settings_of(verb.arguments, verb.target.program)
     catalog = settings.catalog_location
     verb.progress.phase("Checking the machine")
-    findings = check_machine([settings.data_directory, *_directories([catalog])])
+    findings = check_machine()
     verb.progress.phase("Checking the catalog")
-    found = await diagnose(CATALOGS, catalog, {}, _load(CATALOG_CONNECTIONS * settings.workers))
+    found = await diagnose(CATALOGS, catalog, {}, _load(_CATALOG_CONNECTIONS * settings.workers))
     findings += found
-    if any(one.severity is Severity.ERROR for one in found):
-        return findings
-    try:
-        await _check_contents(verb, settings, findings)
-    except NakshaError as error:
-        findings.append(failed("catalog", error))
-    return findings
+    locations = [catalog]
+    if not any(one.severity is Severity.ERROR for one in found):
+        try:
+            await _check_contents(verb, settings, findings, locations)
+        except NakshaError as error:
+            findings.append(failed("catalog", error))
+    return findings + check_disks([settings.data_directory, *_directories(locations)])
 
 
 async def _check_contents(
-    verb: Verb, settings: ServerSettings, findings: list[DiagnosisResult]
+    verb: Verb,
+    settings: ServerSettings,
+    findings: list[DiagnosisResult],
+    locations: list[str],
 ) -> None:
-    """Check the realms in a catalog, and their storages; add what is found."""
+    """Check the realms in a catalog, and their storages; add what is found, and where they are."""
     from naksha.cli.local_hub import reading_hub
 
     async with reading_hub(settings) as hub:
@@ -103,8 +106,9 @@ async def _check_contents(
         for realm, thing in things:
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))
+    locations += [location for location, _ in places]
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
-    connections = settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases))
+    connections = settings.workers * (_CATALOG_CONNECTIONS + _STORAGE_CONNECTIONS * len(databases))
     load = _load(connections, is_expected=True)
     for (location, _), (name, options) in places.items():
         verb.progress.phase(f"Checking the storage {name}")
@@ -134,7 +138,11 @@ async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
             if realm.status is not RealmStatus.LOADING:
                 fix = f"naksha realm create {realm.id}"
             findings.append(
-                warning(f"realm {realm.id}", f"The realm is {realm.status}, not finished", fix)
+                warning(
+                    f"realm {realm.id}",
+                    f"Creating or importing the realm did not finish: it is {realm.status}",
+                    fix,
+                )
             )
     for lease in await hub.catalog.node.living():
         seconds = (lease.skew_ms or 0) / 1_000

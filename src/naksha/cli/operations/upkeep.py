@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -18,21 +19,31 @@ from naksha.cli.verbs import Verb, hub_verb
 from naksha.model.errors import NakshaError, Retryable
 from naksha.spi.locations import redacted
 from naksha.spi.maintenance import StorageRound
-from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
+from naksha.versioning import maintain_storage
 
 if TYPE_CHECKING:
     from naksha.hub.hub import Hub
 
 group: Final = typer.Typer(name="", no_args_is_help=True)
-MAINTENANCE: Final = path_to("maintenance")
+_MAINTENANCE: Final = path_to("maintenance")
 _POLL_SECONDS: Final = 1.0
 DONE: Final = "done"
 FAILED: Final = "failed"
+_SKIPPED: Final = "skipped"
 _CATALOG: Final = "(catalog)"
+_NO_FILE: Final = "its file does not exist; mount its disk or restore it, unless it was never used"
 _ROUND: Final = "maintenance"
 """Field of errors after a round of which a part is done."""
 COLUMNS: Final = ("storage", "last", "outcome", "done", "putOff", "failed", "next")
+
+
+class SubjectRow(NamedTuple):
+    """Result of a round in this process."""
+
+    subject: str
+    outcome: str
+    note: str
 
 
 @hub_verb(group, "status")
@@ -81,27 +92,30 @@ def maintain(
     storage = verb.chosen_storage(storage)
     if verb.target.url and storage is None:
         with verb.connected() as client:
-            found = _asked(verb, client, is_dry=is_dry)
+            found = _requested_round(verb, client, is_dry=is_dry)
         if verb.as_json:
             verb.print_object(found)
         else:
             print_table(_rounds(found), COLUMNS)
         if any(_failures(one) for one in _subjects(found).values()):
-            raise Retryable("Steps of the round failed; the hub repeats them", field=_ROUND)
+            raise Retryable(
+                "Steps of the maintenance round failed; see the notes. The hub retries them",
+                field=_ROUND,
+            )
         return
     if storage is not None:
         check_not_served(storage)
-        text = asyncio.run(_maintain_storage(storage, schema, is_dry=is_dry))
-        done = [(redacted(storage), DONE, text)]
+        done = [asyncio.run(_maintain_storage(storage, schema, is_dry=is_dry))]
     else:
         from naksha.cli.local_hub import with_hub
 
         work = partial(_maintain_all, verb, is_dry=is_dry)
         done = with_hub(verb.arguments, work, verb.target.program)
-    verb.print_table(done, "subject", "outcome", "note")
-    if any(outcome == FAILED for _, outcome, _ in done):
+    verb.print_table(done, *SubjectRow._fields)
+    if any(row.outcome == FAILED for row in done):
         raise Retryable(
-            "Parts of the round failed; repeat it when the reasons are repaired", field=_ROUND
+            "Parts of the maintenance round failed; correct the causes in the notes and repeat it",
+            field=_ROUND,
         )
 
 
@@ -117,14 +131,14 @@ def _hub_status(verb: Verb, client: HubClient) -> dict[str, Any]:
         "subscriptions": client.request("GET", path_to("subscriptions")),
     }
     if verb.target.url:
-        found["maintenance"] = client.request("GET", MAINTENANCE)
+        found["maintenance"] = client.request("GET", _MAINTENANCE)
     return found
 
 
-def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
+def _requested_round(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     """Request a round, and wait for its end."""
     parameters = {"dryRun": "true"} if is_dry else {}
-    found: dict[str, Any] = client.request("POST", MAINTENANCE, parameters=parameters)
+    found: dict[str, Any] = client.request("POST", _MAINTENANCE, parameters=parameters)
     while waiting := [
         name
         for name, state in _subjects(found).items()
@@ -132,7 +146,7 @@ def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     ]:
         verb.progress.phase(f"Maintaining {', '.join(waiting[:3])}")
         time.sleep(_POLL_SECONDS)
-        found = client.request("GET", MAINTENANCE)
+        found = client.request("GET", _MAINTENANCE)
     return found
 
 
@@ -187,48 +201,50 @@ async def _storage_status(location: str, schema: str | None) -> dict[str, Any]:
         }
 
 
-async def _maintain_storage(location: str, schema: str | None, *, is_dry: bool) -> str:
+async def _maintain_storage(location: str, schema: str | None, *, is_dry: bool) -> SubjectRow:
     options = {} if schema is None else {"schema": schema}
-    async with open_storage(location, must_exist=True, **options) as storage:
-        return await _maintained(storage, is_dry=is_dry)
-
-
-async def _maintained(storage: Storage, *, is_dry: bool) -> str:
-    """Run a round, and return what it did or would do."""
     record = StorageRound(is_dry=is_dry)
-    await storage.maintain(record=record)
-    record.raise_failures()
-    return "; ".join(record.done)
+    async with open_storage(location, must_exist=True, **options) as storage:
+        await maintain_storage(storage, record)
+    return _row(redacted(location), record)
 
 
-async def _maintain_all(verb: Verb, hub: Hub, *, is_dry: bool) -> list[tuple[str, str, str]]:
+async def _maintain_all(verb: Verb, hub: Hub, *, is_dry: bool) -> list[SubjectRow]:
     """Maintain all storages of a catalog, and then the catalog; one that fails stops no other."""
+    from naksha.hub.maintenance.rounds import catalog_round, storage_round
+
     found = []
     async for realm, thing in hub.storages_configured():
         name = f"{realm}/{thing.id}"
         if not thing.active:
-            found.append((name, "skipped", "it is inactive"))
+            found.append(SubjectRow(name, _SKIPPED, "it is inactive"))
+            continue
+        if not await asyncio.to_thread(hub.storages.exists, thing):
+            found.append(SubjectRow(name, _SKIPPED, _NO_FILE))
             continue
         verb.progress.phase(f"Maintaining the storage {name}")
-        try:
-            text = await _maintained(await hub.storages.get(realm, thing), is_dry=is_dry)
-        except NakshaError as error:
-            found.append((name, FAILED, str(error)))
-        else:
-            found.append((name, DONE, text))
+        found.append(await _attempted(name, partial(storage_round, hub, realm, thing), is_dry))
     verb.progress.phase("Maintaining the catalog")
-    try:
-        found.append((_CATALOG, DONE, await _maintain_catalog(hub, is_dry=is_dry)))
-    except NakshaError as error:
-        found.append((_CATALOG, FAILED, str(error)))
+    found.append(await _attempted(_CATALOG, partial(catalog_round, hub), is_dry))
     return found
 
 
-async def _maintain_catalog(hub: Hub, *, is_dry: bool) -> str:
-    from naksha.catalog.maintenance import Maintenance
-    from naksha.hub.maintenance.realm_purge import HubRealms
+async def _attempted(
+    name: str, work: Callable[[StorageRound], Awaitable[None]], is_dry: bool
+) -> SubjectRow:
+    record = StorageRound(is_dry=is_dry)
+    try:
+        await work(record)
+    except NakshaError as error:
+        return SubjectRow(name, FAILED, str(error))
+    return _row(name, record)
 
-    maintenance = Maintenance(hub.catalog, [HubRealms(hub)])
-    await maintenance.setup()
-    run = await maintenance.run(is_dry=is_dry)
-    return run.note or (f"sweep of {run.purged} of {run.scanned} rows" if run.purged else "")
+
+def _row(name: str, record: StorageRound) -> SubjectRow:
+    """Return what a round did, or would do, and what it did not and why."""
+    notes = [
+        *record.done,
+        *(f"put off: {note.step} ({note.reason})" for note in record.postponed),
+        *(f"failed: {step} ({error})" for step, error in record.failures),
+    ]
+    return SubjectRow(name, FAILED if record.failures else DONE, "; ".join(notes))

@@ -102,7 +102,7 @@ class KeyRing:
         self._stamps = [_stamp(file.path) for file in files]
         self._read = [read_keys(file) for file in files]
         self._keys = _joined(self._read)
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def for_token(self, kid: str | None) -> Sequence[CheckingKey]:
         """Return the keys that may have signed a token with this `kid`, or with none."""
@@ -118,9 +118,9 @@ class KeyRing:
         previous keys.
         """
         now = time.monotonic()
-        if now - self._looked < limits.TOKEN_KEYS_SECONDS:
+        if now - self._checked_at < limits.TOKEN_KEYS_SECONDS:
             return False
-        self._looked = now
+        self._checked_at = now
         stamps = [_stamp(file.path) for file in self._files]
         if stamps == self._stamps:
             return False

@@ -25,7 +25,8 @@ class ConfigLog:
     def __init__(self, realm: OpenRealm, actor: Actor) -> None:
         if not any(actor.rights.grants.get(kind.use_right) for kind in KINDS.values()):
             raise Forbidden(
-                "Reading the configuration log requires a right to use at least one kind of object"
+                "Reading the configuration log requires a right to use at least one kind of "
+                "object; request a token or a role that grants one"
             )
         self._realm = realm
         self._actor = actor

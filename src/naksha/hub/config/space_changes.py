@@ -237,7 +237,12 @@ async def _apply_or_restore(
         try:
             await realm.registry.restore(old, new, actor)
         except NakshaError as error:
-            _log.warning("The change of %s failed and could not be reverted: %s", new.key, error)
+            _log.warning(
+                "The change of %s failed and could not be reverted, so its configuration may "
+                "differ from its collections; repeat the change: %s",
+                new.key,
+                error,
+            )
         raise
 
 

@@ -98,9 +98,9 @@ class ActivityLogHandler:
             where=_any_version({state.xyz["version"] - 1 for state in missing}),
             space=event.space.id,
         )
-        answer = await event.send_to(self._space_id, ReadFeatures(query=query, ref=ref))
-        async with aclosing(answer):
-            async for some in answer:
+        response = await event.send_to(self._space_id, ReadFeatures(query=query, ref=ref))
+        async with aclosing(response):
+            async for some in response:
                 known |= {state.uuid: state for state in some if state.uuid in missing_uuids}
         return known
 

@@ -96,9 +96,9 @@ class Authorization:
         request = None if readable is None else event.request.narrowed(predicate_of(readable))
         if request is None or readable is None or partial:
             raise self._only_some(event, readable, partial)
-        answer = await event.send_upstream(request)
+        response = await event.send_upstream(request)
         # A later handler may answer itself or send a different query, so filter the response too.
-        return _readable(answer, readable) if isinstance(answer, Features) else answer
+        return _readable(response, readable) if isinstance(response, Features) else response
 
     def _only_some(
         self, event: Event, readable: FeatureScope | None, partial: dict[Right, FeatureScope]
@@ -125,20 +125,20 @@ class Authorization:
             context = context.guarded(RowGuard(self._features, scopes))
         readable = self._scope(context.actor.rights, Right.READ_FEATURES)
         try:
-            answer = await event.send_upstream(context=context)
+            response = await event.send_upstream(context=context)
         except Conflict as error:
             if error.head is not None and not self._reads(readable, error.head):
                 error.head = None
             raise
-        if readable.is_everything or not isinstance(answer, Written):
-            return answer
-        own = {*answer.inserted, *answer.updated}
+        if readable.is_everything or not isinstance(response, Written):
+            return response
+        own = {*response.inserted, *response.updated}
         return msgspec.structs.replace(
-            answer,
+            response,
             states=tuple(
-                one for one in answer.states if one.id in own or is_in_scope(readable, one)
+                one for one in response.states if one.id in own or is_in_scope(readable, one)
             ),
-            tombstones=tuple(one for one in answer.tombstones if is_in_scope(readable, one)),
+            tombstones=tuple(one for one in response.tombstones if is_in_scope(readable, one)),
         )
 
     def _reads(self, readable: FeatureScope, head: dict[str, Any]) -> bool:

@@ -37,7 +37,7 @@ class GeometryRule(NamedTuple):
     expected: Any
 
     def problem(self, shape: Any) -> str | None:
-        """Return what is wrong with a geometry, or None."""
+        """Return the violation of the rule by a geometry, or None."""
         return _CHECKS[self.name](shape, self.expected)
 
 

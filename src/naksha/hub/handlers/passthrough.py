@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.handlers.write_parts import check_objects
+from naksha.hub.handlers.writes.write_parts import check_objects
 from naksha.hub.pipeline.requests import (
     FindStorages,
     GetVersion,

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import Heads, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features
 from naksha.hub.handlers.paths import get_at
-from naksha.hub.handlers.write_parts import check_objects, namespace_of, with_lock
+from naksha.hub.handlers.writes.head_writes import Heads, write_over_heads
+from naksha.hub.handlers.writes.write_parts import check_objects, namespace_of, with_lock
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.model import limits
@@ -104,13 +104,13 @@ def implied(predicate: Predicate) -> Groups | None:
 async def _write(event: Event, request: WriteFeatures) -> Any:
     """Write with source id tags; features sent without tags keep those of their current state."""
     check_objects(request)
-    asked = {
+    requested = {
         feature["id"]
         for one in request.modifications
         for feature in one.features
         if isinstance(feature.get("id"), str) and _needs_head(feature, one)
     }
-    ids = {request.prefix_id + id for id in asked}
+    ids = {request.prefix_id + id for id in requested}
 
     async def change(heads: Heads) -> WriteFeatures:
         def tagged(feature: Feature, one: Modification) -> Feature:

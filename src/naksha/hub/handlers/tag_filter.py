@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import (
+from naksha.hub.handlers.passthrough import Feature, with_features, with_query
+from naksha.hub.handlers.visible_changes import visible_only
+from naksha.hub.handlers.writes.head_writes import (
     Heads,
     check_merges,
     is_patch,
     with_patches_applied,
     write_over_heads,
 )
-from naksha.hub.handlers.passthrough import Feature, with_features, with_query
-from naksha.hub.handlers.visible_changes import visible_only
-from naksha.hub.handlers.write_parts import ResponseOrder, namespace_of, with_ids, with_lock
+from naksha.hub.handlers.writes.write_parts import ResponseOrder, namespace_of, with_ids, with_lock
 from naksha.hub.pipeline.json_path import JsonPath
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
@@ -62,8 +62,8 @@ class TagFilterHandler:
             return await self._write(event, event.request)
         if not self._contains:
             return await event.send_upstream()
-        answer = await event.send_upstream(with_query(event.request, self._narrowed))
-        return visible_only(answer, lambda state: self._sees(state.feature))
+        response = await event.send_upstream(with_query(event.request, self._narrowed))
+        return visible_only(response, lambda state: self._sees(state.feature))
 
     def _narrowed(self, query: Query) -> Query:
         groups = query.tags if query.tags is not None else ((),)

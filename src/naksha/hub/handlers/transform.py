@@ -16,10 +16,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import Heads, is_patch, with_patches_applied, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query, with_states
 from naksha.hub.handlers.transformation import TransformStep, Unconvertible, steps_of, stored_path
-from naksha.hub.handlers.write_parts import with_ids
+from naksha.hub.handlers.writes.head_writes import (
+    Heads,
+    is_patch,
+    with_patches_applied,
+    write_over_heads,
+)
+from naksha.hub.handlers.writes.write_parts import with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -71,8 +76,10 @@ class TransformHandler:
                 "This space changes features on read, so it does not support the request "
                 f"{type(request).__name__}; use the space that it is derived from"
             )
-        answer = await event.send_upstream(with_query(request, self._stored_query))
-        return await with_states(answer, self._shown) if isinstance(answer, Features) else answer
+        response = await event.send_upstream(with_query(request, self._stored_query))
+        return (
+            await with_states(response, self._shown) if isinstance(response, Features) else response
+        )
 
     # ---- Reading -----------------------------------------------------------------------------
 

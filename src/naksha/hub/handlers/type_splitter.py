@@ -27,8 +27,14 @@ from naksha.hub.handlers.views import layered_reads
 from naksha.hub.handlers.views.layer_pins import storages_of
 from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
 from naksha.hub.handlers.views.view import check_version, is_head
-from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
-from naksha.hub.handlers.write_split import Heads, TypePlan, TypeRouting, carry_out, slice_request
+from naksha.hub.handlers.writes.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
+from naksha.hub.handlers.writes.write_split import (
+    Heads,
+    TypePlan,
+    TypeRouting,
+    carry_out,
+    slice_request,
+)
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -169,7 +175,7 @@ class TypeSplitterHandler:
                 return Written()
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, all_ids_of(request)), request)
-            answers = [
+            responses = [
                 await plan.refusals.of(
                     write_in_session(
                         session,
@@ -181,7 +187,7 @@ class TypeSplitterHandler:
                 )
                 for part in plan.parts
             ]
-            written = plan.response_of(answers)
+            written = plan.response_of(responses)
             if written.inserted:  # moved features do not increase the count
                 await WritePermissions(event.context).check_count(
                     session, await self._present(session)

@@ -19,15 +19,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.head_writes import (
+from naksha.hub.handlers.json_schema import FeatureSchema
+from naksha.hub.handlers.passthrough import Feature
+from naksha.hub.handlers.writes.head_writes import (
     Heads,
     check_merges,
     with_patches_applied,
     write_over_heads,
 )
-from naksha.hub.handlers.json_schema import FeatureSchema
-from naksha.hub.handlers.passthrough import Feature
-from naksha.hub.handlers.write_parts import ResponseOrder, with_ids
+from naksha.hub.handlers.writes.write_parts import ResponseOrder, with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Failure, Written
@@ -39,7 +39,7 @@ from naksha.model.feature_problems import readable_id
 _REJECT: Final = "reject"
 REPORT: Final = "report"
 _UNWRITTEN: Final = (IfExists.DELETE,)
-_TOLD: Final = 3
+_SHOWN: Final = 3
 """Number of violations of the first feature in an error message."""
 
 
@@ -179,7 +179,7 @@ def _refusal(
     id, broken = next(iter(found.items()))
     more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
     error = InvalidArgument(
-        f"The feature violates rules of this space: {'; '.join(map(str, broken[:_TOLD]))}{more}",
+        f"The feature violates rules of this space: {'; '.join(map(str, broken[:_SHOWN]))}{more}",
         field=broken[0].path or None,
         feature_id=id,
     )

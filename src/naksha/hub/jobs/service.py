@@ -247,7 +247,7 @@ class JobService:
         try:
             await JobRunner(realm, job, holding, self._how).run()
         except LeaseLost as lost:
-            _log.warning("Job %s/%s stopped: %s", realm.realm_id, job.id, lost)
+            _log.warning("Job %s/%s stopped on this instance: %s", realm.realm_id, job.id, lost)
         except asyncio.CancelledError:
             await self._give_back(realm, job, holding)
             raise

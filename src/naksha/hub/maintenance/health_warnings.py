@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -32,9 +32,13 @@ class HealthWarning(msgspec.Struct, frozen=True):
     message: str
 
 
-async def catalog_warnings(hub: Hub, schedule: MaintenanceSchedule) -> list[HealthWarning]:
-    """Return the warnings about the catalog and the clocks of the instances."""
+async def catalog_warnings(
+    hub: Hub, schedule: MaintenanceSchedule, directories: Mapping[str, Path]
+) -> list[HealthWarning]:
+    """Return the warnings about the catalog, the instances' clocks, and directories by name."""
     found = []
+    for name, directory in directories.items():
+        found += await _disk(name, directory)
     table = MaintenanceTable(hub.catalog.system)
     kept = await table.get(MAINTENANCE_ID)
     if kept is not None and schedule.is_on:
@@ -81,7 +85,9 @@ async def _measured(
     found: list[HealthWarning] = []
     with suppress(NakshaError, TimeoutError):  # reported as a failed check
         async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
-            found += await _disk(hub, name, thing)
+            location, _ = hub.storages.located(thing)
+            if STORAGES.scheme_of(location) == FILE:
+                found += await _disk(name, Path(path_of(location)).parent)
             found += await _held(name, await realm.storage(thing.id), now_ms)
     return found
 
@@ -136,17 +142,13 @@ async def _held(name: str, storage: Storage, now_ms: int) -> list[HealthWarning]
     return [HealthWarning("publication_held", name, message)]
 
 
-async def _disk(hub: Hub, name: str, thing: StorageObject) -> list[HealthWarning]:
-    location, _ = hub.storages.located(thing)
-    if STORAGES.scheme_of(location) != FILE:
-        return []
-    directory = Path(path_of(location)).parent
+async def _disk(name: str, directory: Path) -> list[HealthWarning]:
     try:
         usage = await asyncio.to_thread(shutil.disk_usage, directory)
     except OSError:
-        return []  # the check of the storage itself reports it
+        return []  # the check of the storage or catalog itself reports it
     is_low = usage.free * 100 < usage.total * limits.DISK_FREE_PERCENT_MIN
     if not is_low or usage.free >= limits.DISK_FREE_BYTES_MIN:
         return []
-    message = f"The disk of its file has only {usage.free // limits.MIB:,} MiB left"
+    message = f"The disk of {str(directory)!r} has only {usage.free // limits.MIB:,} MiB left"
     return [HealthWarning("disk_nearly_full", name, message)]

@@ -49,7 +49,8 @@ class HubRealms(AllRealms):
             return  # the realm was never set up
         except StorageCorrupt as error:
             _log.warning(
-                "The pins of the purged realm %s cannot be determined and stay in its storages: %s",
+                "The pins of the purged realm %s cannot be determined; they keep history in its "
+                "storages until they are removed by hand: %s",
                 realm.id,
                 error,
             )

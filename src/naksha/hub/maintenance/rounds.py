@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from functools import partial
 from typing import Final
 
 from naksha.catalog.maintenance import Maintenance, MaintenanceRun, RealmOutcome
@@ -15,15 +14,13 @@ from naksha.catalog.maintenance.store_check import RealmCheck
 from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import StorageObject
-from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.hub import Hub
 from naksha.hub.maintenance.realm_purge import HubRealms
 from naksha.model import limits
 from naksha.model.errors import NotSupported, ReadOnly, StorageCorrupt
 from naksha.spi.maintenance import StepPostponed, StorageRound
-from naksha.spi.storage import Storage
-from naksha.versioning import Attribution, drop_expired_tags, expired_tags
+from naksha.versioning import maintain_storage
 
-_SIGNED: Final = Attribution(app_id="naksha")
 _SWEEP: Final = "mark and sweep"
 _BEATS_MISSED: Final = 3
 """Heartbeats after which the run of an instance that lost the lease counts as dead."""
@@ -31,29 +28,19 @@ _LOOKS_MAX: Final = 2 * _BEATS_MISSED
 _WELL: Final = frozenset({RealmOutcome.SWEPT, RealmOutcome.PURGING, RealmOutcome.PURGED})
 
 
-async def storage_round(hub: Hub, realm: RealmHub, storage_id: str, record: StorageRound) -> None:
+async def storage_round(
+    hub: Hub, realm_id: str, thing: StorageObject, record: StorageRound
+) -> None:
     """Run a round of a storage, which is opened for it if no request uses it."""
-    thing = await realm.registry.get(StorageObject, storage_id)
     # The first use creates a storage and records its identity.
     if thing.identity is None and not await asyncio.to_thread(hub.storages.exists, thing):
         record.skip("maintenance", "the storage has not been used yet")
         return
-    async with hub.storages.borrowed(realm.realm_id, thing) as storage:
+    async with hub.storages.borrowed(realm_id, thing) as storage:
         try:
-            await storage.maintain(record=record)
+            await maintain_storage(storage, record)
         except (NotSupported, ReadOnly) as error:
             record.postpone("maintenance", error.message)
-            return
-        await record.attempt("expired tags", partial(_drop_tags, storage, record))
-
-
-async def _drop_tags(storage: Storage, record: StorageRound) -> None:
-    if record.is_dry:
-        count = len(await expired_tags(storage, in_all_spaces=True))
-    else:
-        count = await drop_expired_tags(storage, _SIGNED, in_all_spaces=True)
-    if count:
-        record.did("removal of %d tags whose version has expired", count)
 
 
 async def catalog_round(hub: Hub, record: StorageRound) -> None:

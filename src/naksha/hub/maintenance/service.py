@@ -61,7 +61,7 @@ class _RunningRound(NamedTuple):
     since: float
 
 
-def ignore_round(name: str, record: RoundRecord) -> None:
+def _ignore_round(name: str, record: RoundRecord) -> None:
     """Ignore a round that ended."""
 
 
@@ -75,7 +75,7 @@ class MaintenanceService:
         *,
         release: str = "",
         times: LeaseTimes = TIMES,
-        observe: ObserveRound = ignore_round,
+        observe: ObserveRound = _ignore_round,
     ) -> None:
         """`release` is the version of the program: its first round of a storage is dry."""
         self.schedule: Final = schedule or MaintenanceSchedule()
@@ -187,7 +187,8 @@ class MaintenanceService:
         self, realm: RealmHub, table: MaintenanceTable, id: str, known: Mapping[int, Kept]
     ) -> None:
         async def run(record: StorageRound) -> None:
-            await storage_round(self._hub, realm, id, record)
+            thing = await realm.registry.get(StorageObject, id)
+            await storage_round(self._hub, realm.realm_id, thing, record)
 
         subject = RoundSubject(
             f"{realm.realm_id}/{id}",
@@ -257,7 +258,9 @@ class MaintenanceService:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 _log.warning(
-                    "Maintenance of %s stopped: %s", subject.name, _failure_of(renewing) or "lost"
+                    "Maintenance of %s stopped on this instance: %s",
+                    subject.name,
+                    _failure_of(renewing) or "the lease was lost",
                 )
         except asyncio.CancelledError:
             await _end(work, renewing)
@@ -266,7 +269,7 @@ class MaintenanceService:
         await _end(work, renewing)
         error = _failure_of(work)
         if isinstance(error, LeaseLost):
-            _log.warning("Maintenance of %s stopped: %s", subject.name, error)
+            _log.warning("Maintenance of %s stopped on this instance: %s", subject.name, error)
         elif error is not None:
             _log.error("Maintenance of %s failed unexpectedly", subject.name, exc_info=error)
 
@@ -292,7 +295,9 @@ class MaintenanceService:
             raise
         except Exception as error:  # noqa: BLE001 - recorded and retried, whatever it is
             check_cancelled()
-            _log.exception("Maintenance of %s failed unexpectedly", subject.name)
+            _log.exception(
+                "Maintenance of %s failed unexpectedly and will be retried", subject.name
+            )
             problem = f"Internal error: {type(error).__name__}"
         ended_ms = state.started_ms + int((boot_seconds() - began) * 1_000)
         done = RoundRecord.of(record, state.started_ms, ended_ms, state.holder, problem)
@@ -376,7 +381,7 @@ async def maintaining(
     *,
     release: str = "",
     times: LeaseTimes = TIMES,
-    observe: ObserveRound = ignore_round,
+    observe: ObserveRound = _ignore_round,
 ) -> AsyncIterator[MaintenanceService]:
     """Maintain a hub within the block."""
     service = MaintenanceService(hub, schedule, release=release, times=times, observe=observe)

@@ -30,7 +30,7 @@ from naksha.hub.pipeline.pipeline import (
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 
-AUTHORIZATION: Final = "authorization"
+_AUTHORIZATION: Final = "authorization"
 
 
 class Configuration:
@@ -74,7 +74,7 @@ class Configuration:
         space = found.value
         connectors = await self._connectors(space)
         features = await self._features(space, connectors)
-        stages = [Stage(AUTHORIZATION, Authorization(space, features))]
+        stages = [Stage(_AUTHORIZATION, Authorization(space, features))]
         stages += [
             Stage(connector.id, construct_handler(Setup(connector, space, self._hub)))
             for connector in connectors

@@ -52,15 +52,15 @@ def is_virtual(space: Space) -> bool:
 def _view_of(space: Space) -> dict[str, Any]:
     """Return the view's properties. In the Data Hub, the last space is the topmost layer."""
     assert space.storage is not None
-    told = space.storage.params[VIRTUAL]
-    kind = next(iter(told)) if isinstance(told, dict) and len(told) == 1 else None
-    if kind not in _VIEWS or not isinstance(told[kind], list | tuple):
+    virtual = space.storage.params[VIRTUAL]
+    kind = next(iter(virtual)) if isinstance(virtual, dict) and len(virtual) == 1 else None
+    if kind not in _VIEWS or not isinstance(virtual[kind], list | tuple):
         raise InvalidArgument(
             f"A virtual space needs one of {', '.join(_VIEWS)}, with an array of space ids;"
             " for anything else name a connector in eventHandlerIds",
             field=f"storage.params.{VIRTUAL}",
         )
-    ids = [*told[kind]]
+    ids = [*virtual[kind]]
     is_union = _VIEWS[kind]["viewType"] == "UNION"
     return {**_VIEWS[kind], "spaceIds": ids if is_union else ids[::-1]}
 
@@ -95,17 +95,17 @@ def own_processor(ref: ProcessorRef) -> Connector | None:
             f"The processor {ref.id} takes one parameter, {name}, not {sorted(params)!r:.80}",
             field="processors",
         )
-    if ref.id == RULE_TAGGER:
+    if ref.id == _RULE_TAGGER:
         return Connector(id=ref.id, class_name=handler, properties={"rules": params[name]})
     schema = _schema_of(params[name])
     return Connector(id=ref.id, class_name=handler, properties={"schema": schema})
 
 
-RULE_TAGGER: Final = "rule-tagger"
-SCHEMA_VALIDATOR: Final = "schema-validator"
+_RULE_TAGGER: Final = "rule-tagger"
+_SCHEMA_VALIDATOR: Final = "schema-validator"
 PROCESSORS: Final[Mapping[str, tuple[str, str]]] = {
-    RULE_TAGGER: ("taggingRules", "tag-filter"),
-    SCHEMA_VALIDATOR: ("schema", "validation"),
+    _RULE_TAGGER: ("taggingRules", "tag-filter"),
+    _SCHEMA_VALIDATOR: ("schema", "validation"),
 }
 """Parameter and handler of each built-in processor."""
 
@@ -118,7 +118,7 @@ def _schema_of(schema: object) -> object:
         return msgspec.json.decode(schema)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            f"The schema of the processor {SCHEMA_VALIDATOR} is not valid JSON: {error}. URLs are "
+            f"The schema of the processor {_SCHEMA_VALIDATOR} is not valid JSON: {error}. URLs are "
             "not supported, as the hub fetches nothing; send the schema itself",
             field="processors",
         ) from None

@@ -36,7 +36,7 @@ def handler_class(name: str) -> Callable[[Setup], Handler]:
     entry = _known().get(name)
     if entry is None:
         raise InvalidArgument(
-            f"Unknown event handler {name!r:.80}; known are: {', '.join(sorted(_known()))}",
+            f"Unknown event handler {name!r:.80}; known are: {', '.join(handler_names())}",
             field="className",
         )
     try:
@@ -59,9 +59,3 @@ def find_handler_class(name: str) -> Callable[[Setup], Handler] | None:
 def handler_names() -> list[str]:
     """Return all registered names, sorted."""
     return sorted(_known())
-
-
-def clear_handler_cache() -> None:
-    """Clear the cache, to find entry points installed or removed since the first look-up."""
-    _known.cache_clear()
-    handler_class.cache_clear()

@@ -27,7 +27,9 @@ def parse_part(text: str) -> QueryPart:
     found = _TEXT.fullmatch(text)
     if found is None:
         raise InvalidArgument(
-            f"part must be n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}", field="part"
+            f'Parameter "part" must be n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}, not '
+            f"{text!r:.40}",
+            field="part",
         )
     return QueryPart(*map(int, found.groups()))
 

@@ -128,8 +128,8 @@ class Pipeline:
         sent: Request[Any] = request
         if isinstance(request, WriteFeatures):
             sent = request.with_settled_locks(self.space.uuid_lock)
-        answer: R = await Event(self, sent, context, 0).process()
-        return answer
+        response: R = await Event(self, sent, context, 0).process()
+        return response
 
 
 class Event:
@@ -195,7 +195,7 @@ class Event:
         stage = self._pipeline.stages[self._index]
         has_failed = True
         try:
-            answer = await stage.handler.process(self)
+            response = await stage.handler.process(self)
             has_failed = False
         except NakshaError as error:
             if error.handler is None:
@@ -210,4 +210,4 @@ class Event:
             raise failed from error
         finally:
             self._pipeline.observe(self._pipeline.metric_names[self._index], has_failed)
-        return answer
+        return response

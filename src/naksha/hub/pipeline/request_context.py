@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_REALM: Final = "default"
 """The realm of tokens without a realm."""
-ANONYMOUS_APP: Final = "anonymous"
+_ANONYMOUS_APP: Final = "anonymous"
 """App id of clients without a token, which are accepted on loopback only."""
 
 
@@ -45,7 +45,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
 def anonymous(realm: str = DEFAULT_REALM) -> Actor:
     """Return the actor of a client without a token. It has all rights: use it on loopback only."""
-    return Actor(app_id=ANONYMOUS_APP, realm=realm, rights=all_rights(), is_anonymous=True)
+    return Actor(app_id=_ANONYMOUS_APP, realm=realm, rights=all_rights(), is_anonymous=True)
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True):

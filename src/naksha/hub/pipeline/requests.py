@@ -85,10 +85,10 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     @property
     def is_about_ids(self) -> bool:
         """Whether the response reveals nothing but which of the given ids exist."""
-        asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
-        if asked.where == MASKS:
-            asked = msgspec.structs.replace(asked, where=None)
-        return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
+        requested = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
+        if requested.where == MASKS:
+            requested = msgspec.structs.replace(requested, where=None)
+        return self.only_ids and self.query.ids is not None and requested == MATCH_ALL
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
@@ -235,7 +235,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
         """Return the modification without locks. A merge keeps the `uuid`s: they name bases."""
         if self.if_exists is IfExists.MERGE:
             return self
-        return msgspec.structs.replace(self, features=tuple(map(without_uuid, self.features)))
+        return msgspec.structs.replace(self, features=tuple(map(_without_uuid, self.features)))
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
@@ -293,7 +293,7 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
         return msgspec.structs.replace(self, uuid_lock=True, modifications=modifications)
 
 
-def without_uuid(feature: Any) -> Any:
+def _without_uuid(feature: Any) -> Any:
     """Return a feature without its `uuid`.
 
     A malformed feature is returned unchanged; later checks report it.

@@ -35,17 +35,17 @@ class Features:
 
         Most errors occur before the first chunk, while an error response can still be sent.
         """
-        answer = cls(read)
-        await answer.has_more()
-        return answer
+        response = cls(read)
+        await response.has_more()
+        return response
 
     @classmethod
     def of(cls, states: Sequence[State], cursor: str | None = None) -> Features:
         """Return a stream of states that are already in memory."""
-        answer = cls(_nothing)
-        answer.cursor = cursor
-        answer._read.append(states)
-        return answer
+        response = cls(_nothing)
+        response.cursor = cursor
+        response._read.append(states)
+        return response
 
     async def has_more(self) -> bool:
         """Read one more chunk ahead; return whether there was one."""

@@ -135,8 +135,8 @@ def check_kept_by_owner(target: CollectionTarget, seq_number: int) -> None:
     """Raise Expired for versions that the owner gave up; 0, the empty version, stays readable."""
     if 0 < seq_number < target.min_version:
         raise Expired(
-            f"Version {seq_number} was given up by the owner of the space; the oldest readable "
-            f"version is {target.min_version}",
+            f"Version {seq_number} was removed from the space by its owner; read version "
+            f"{target.min_version} or a later one",
             oldest=target.min_version,
             collection_id=target.collection.id,
         )

@@ -81,16 +81,6 @@ class MapTile(msgspec.Struct, frozen=True):
         levels = reversed(range(self.level))
         return "".join(str((self.y >> level & 1) << 1 | self.x >> level & 1) for level in levels)
 
-    def descendants(self, levels: int) -> list[MapTile]:
-        """Return the tiles that this one consists of, `levels` deeper."""
-        count = 1 << levels
-        rows, columns = range(self.y * count, (self.y + 1) * count), range(count)
-        return [
-            MapTile(self.level + levels, self.x * count + column, row, self.mercator)
-            for row in rows
-            for column in columns
-        ]
-
     def box(self, margin_pixels: int = 0) -> Bbox:
         """Return the area of the tile with a margin, cut at the edge of the world."""
         margin = margin_pixels / TILE_PIXELS

@@ -99,7 +99,7 @@ class RemoteClient:
             raise ConnectFailed("The server cannot be reached; retry later") from error
         except _BROKEN as error:
             raise ConnectionBroken(
-                "The connection broke before the response was complete"
+                "The connection broke before the response was complete; its server may have crashed"
             ) from error
         except httpcore.PoolTimeout as error:
             raise ConnectFailed(

@@ -154,16 +154,16 @@ class HostedEvent(Event):
         return await self._send(ForwardedRequest(encode_request(request), space_id), request)
 
     async def _send(self, sent: ForwardedRequest, request: Request[Any]) -> Any:
-        answer = await self._exchange.sent(sent)
-        if answer.error is not None:
-            raise decode_error(answer.error)
-        if not bytes(answer.response):
+        response = await self._exchange.sent(sent)
+        if response.error is not None:
+            raise decode_error(response.error)
+        if not bytes(response.response):
             raise InvalidArgument(
                 "The hub sent an event with neither a response nor an error; use the same "
                 "release for hub and host",
                 field="response",
             )
-        return decode_response(answer.response, response_type(type(request)))
+        return decode_response(response.response, response_type(type(request)))
 
 
 class _HostedHandler(NamedTuple):

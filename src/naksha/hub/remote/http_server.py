@@ -107,8 +107,8 @@ class HttpHost:
                 return
             if received is None:
                 return
-            answer = await self._respond(received)
-            await connection.answer(answer)
+            response = await self._respond(received)
+            await connection.answer(response)
             self._busy.discard(task)
             if not connection.is_kept():
                 return

@@ -115,12 +115,12 @@ async def read_sorted(
     read_size = min(page_size + 1, limits.PAGE_MAX)
     best = await find(read, keys, last, read_size)
     more, best = len(best) > page_size or len(best) == limits.PAGE_MAX, best[:page_size]
-    answer = await Features.with_first_read(
+    response = await Features.with_first_read(
         lambda _: _in_order(send, read, [one.id for one in best])
     )
     if more:
-        answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
-    return answer
+        response.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
+    return response
 
 
 def sort_in_storage(find: Callable[[FindFeatures], Awaitable[FoundFeatures]]) -> Find:
@@ -144,9 +144,9 @@ def sort_in_memory(send: Send) -> Find:
     ) -> list[MatchingState]:
         begin = None if after is None else (_key_of(after, keys), after.id)
         unpaged = msgspec.structs.replace(read.query, limit=None, cursor=None)
-        answer = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
+        response = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
         best: list[Ranked] = []
-        async for states in answer:
+        async for states in response:
             for state in states:
                 values = _values(state, keys)
                 key = _key(values, keys)

@@ -92,7 +92,7 @@ def with_location(entity: StorageObject) -> StorageObject:
     readers = entity.properties.get("readers") or []
     if not isinstance(readers, list):
         raise InvalidArgument(
-            "properties.readers must be an array of locations",
+            "properties.readers must be an array of locations or of objects with host, db, user",
             field="properties.readers",
         )
     if readers:

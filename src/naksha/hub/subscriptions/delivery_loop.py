@@ -57,7 +57,11 @@ async def serve(
         await serving.give_back()
     for error in ended:
         if isinstance(error, LeaseLost):
-            _log.info("Delivery of the subscription %s stopped: %s", subscription.id, error)
+            _log.info(
+                "Delivery of the subscription %s stopped on this instance: %s",
+                subscription.id,
+                error,
+            )
         elif isinstance(error, Exception):
             raise error
 

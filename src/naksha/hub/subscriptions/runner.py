@@ -75,7 +75,7 @@ class DeliveryRunner:
     async def stay(self) -> None:
         """Hold a paused subscription until the lease is lost.
 
-        If it lost its pin, it is read from time to time, so that its status shows when it expires.
+        Without a pin, its feed is read periodically, so that its status shows when it expires.
         """
         while True:
             await self._keep_pin()
@@ -216,16 +216,25 @@ def reason_of(error: Exception, name: str) -> str:
     if isinstance(error, NakshaError):
         # The cause of a handler's failure may be confidential, so it is only logged.
         cause = error.__cause__ if isinstance(error, HandlerFailed) else None
-        _log.warning("Delivery of the subscription %s failed: %s", name, error, exc_info=cause)
+        _log.warning(
+            "Delivery of the subscription %s failed and will be retried: %s",
+            name,
+            error,
+            exc_info=cause,
+        )
         return str(error)
-    _log.error("Delivery of the subscription %s failed unexpectedly", name, exc_info=error)
+    _log.error(
+        "Delivery of the subscription %s failed unexpectedly and will be retried",
+        name,
+        exc_info=error,
+    )
     return "Internal error; the hub's log has the details"
 
 
 async def stay_expired(
     holding: HeldLease[SubscriptionProgress], error: Expired, position: FeedPosition | None = None
 ) -> NoReturn:
-    """Report the expiry until a reset takes the subscription away; nothing else helps."""
+    """Report the expiry until a reset ends the lease; only a reset can continue delivery."""
     while True:
         await save_condition(holding, DeliveryCondition.EXPIRED, error.message, position)
         await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)

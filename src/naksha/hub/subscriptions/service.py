@@ -164,7 +164,9 @@ class SubscriptionService:
         ended, going_on = await asyncio.wait(tasks, timeout=limits.SUBSCRIPTION_STOP_SECONDS)
         for task in going_on:
             _log.error(
-                "The delivery task %s did not stop in time and is abandoned", task.get_name()
+                "The delivery task %s did not stop within %g s and is abandoned",
+                task.get_name(),
+                limits.SUBSCRIPTION_STOP_SECONDS,
             )
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:

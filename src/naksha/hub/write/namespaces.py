@@ -56,11 +56,13 @@ def sent_namespace_of(feature: Feature) -> SentNamespace:
     uuid, version = members.get("uuid"), members.get("version")
     if uuid is not None and not isinstance(uuid, str):
         raise InvalidArgument(
-            f"uuid must be a string, not {value_text(uuid)}", field=f"{PLACE}.uuid"
+            f"uuid in @ns:com:here:xyz must be a string, not {value_text(uuid)}",
+            field=f"{PLACE}.uuid",
         )
     if version is not None and not _is_version(version):
         raise InvalidArgument(
-            f"version must be an integer in 0..{INT8_MAX}, not {value_text(version)}",
+            f"version in @ns:com:here:xyz must be an integer in 0..{INT8_MAX}, not "
+            f"{value_text(version)}",
             field=f"{PLACE}.version",
         )
     return SentNamespace(uuid, version, members)

@@ -9,7 +9,7 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Bbox
+from naksha.model.query import Bbox, QueryPart
 
 EARTH_RADIUS_M: Final = 6_378_137.0
 """Radius of the sphere of Web Mercator."""
@@ -22,6 +22,8 @@ FLAT_UNITS: Final = 1.0
 anyway, and on a screen a unit is an eighth of a pixel or less."""
 
 
+_HALVINGS_MAX: Final = limits.PARTS_MAX.bit_length() - 1
+"""Number of times that the features of a tile can be halved, at most."""
 _ROUNDING: Final = 1e-12
 """Rounding error of a conversion from degrees to metres and back, in tiles."""
 
@@ -40,6 +42,11 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     JSON text under their key. With `flattened`, keys are paths in the feature (`properties.a.b`);
     of two with the same path the one that is nested less takes precedence, and only arrays are JSON
     text.
+
+    Lines and areas are simplified by `tolerance` degrees before they are clipped, so that they meet
+    their other parts in neighbouring tiles. If more than `features_max` features match, the tile
+    has a sample of at most about `sample_max`, selected by the hash of the id. Each sample contains
+    the smaller ones: a feature of a tile is also in the tiles below it.
     """
 
     west: float
@@ -53,6 +60,9 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     flattened: bool = False
     namespace: bool = False
     degrees: bool = False
+    tolerance: float = 0.0
+    features_max: int | None = None
+    sample_max: int = limits.TILE_SAMPLE_MAX
 
     def __post_init__(self) -> None:
         edges = (self.west, self.south, self.east, self.north)
@@ -78,6 +88,11 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not self.layer:
             raise InvalidArgument("The layer name of a tile must not be empty", field="layer")
+        if not 0.0 <= self.tolerance < math.inf:
+            raise InvalidArgument(
+                f"tolerance must be a number of degrees, 0 or more, not {self.tolerance}",
+                field="tolerance",
+            )
 
     @classmethod
     def square(cls, box: Bbox, **settings: object) -> VectorTile:
@@ -129,6 +144,13 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
             min(_longitude(self.east + wide), 180.0),
             _latitude(self.north + high),
         )
+
+    def sample_of(self, count: int) -> QueryPart | None:
+        """Return the part of `count` matching features that the tile has, None for all of them."""
+        if self.features_max is None or count <= self.features_max:
+            return None
+        halvings = math.ceil(math.log2(max(count / self.sample_max, 1.0)))
+        return QueryPart(1, 2 ** min(halvings, _HALVINGS_MAX))
 
     def is_flat(self) -> bool:
         """Return whether the tile is so small that degrees can be treated as metres.

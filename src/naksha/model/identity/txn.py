@@ -20,7 +20,6 @@ SEQUENCE_MAX: Final = DAY_FACTOR - 1
 YEAR_MAX: Final = 9223
 """The last year whose every day fits an int8."""
 
-LAST_DAY: Final = date(YEAR_MAX, 12, 31)
 FIRST_MS: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000)
 LAST_MS: Final = int(datetime(YEAR_MAX + 1, 1, 1, tzinfo=UTC).timestamp() * 1000) - 1
 """The first and the last millisecond that a transaction can have."""
@@ -69,14 +68,6 @@ def sequence_of(txn: int) -> int:
     """Return the sequence of a number within its day."""
     date_of(txn)
     return txn % DAY_FACTOR
-
-
-def day_bounds(day: date) -> tuple[int, int]:
-    """Return the first number of a day and of the next one: the bounds of a day's partition."""
-    first = txn_of(day, 0)
-    if day == LAST_DAY:
-        return first, first + DAY_FACTOR
-    return first, txn_of(day + timedelta(days=1), 0)
 
 
 def check_dated(at_ms: int, now_ms: int = LAST_MS) -> None:

@@ -60,7 +60,7 @@ AT_ONCE: Final = 20_000
 A larger write closes the write gate first: to lock each row would take as long as to write it, and
 a conflict after that would waste all of it.
 """
-FILL_FEATURES_MIN: Final = 10_000
+_FILL_FEATURES_MIN: Final = 10_000
 """Features from which a new or empty collection is filled by the bulk path.
 
 That path leaves it with sixteen partitions, which a small collection should not have.
@@ -109,7 +109,7 @@ class StagedWrites(Writing):
         await self._sweep_staged()
 
     async def _existing(self, collection: str) -> tuple[CollectionInfo | None, bool]:
-        """Return the collection, if it exists, and whether it is empty."""
+        """Return the collection, if it exists, and whether the bulk path may fill it."""
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["staged_look"], collection)
         assert row is not None
@@ -201,7 +201,7 @@ class StagedWrites(Writing):
 
 
 class _StagedApply:
-    """One staged write, in as many sessions as it takes."""
+    """A staged write that is applied in one or more sessions."""
 
     def __init__(
         self, storage: StagedWrites, write: StagedWrite, parts: Sequence[StagedPart]
@@ -258,7 +258,7 @@ class _StagedApply:
             )
             check_settings(staged, wanted)
         features = sum(sum(part.counts) for part in parts)
-        is_worth_16 = features >= (1 if wanted.partitions > 1 else FILL_FEATURES_MIN)
+        is_worth_16 = features >= (1 if wanted.partitions > 1 else _FILL_FEATURES_MIN)
         if is_empty and is_worth_16 and not any(row["has_locks"] for row in rows):
             server = self._storage._server
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))

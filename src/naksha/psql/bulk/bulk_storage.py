@@ -1,24 +1,19 @@
-"""Bulk part of the storage: splits, bulk writers, and reads from replicas."""
+"""Bulk part of the storage: splits, and reads from replicas."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pyarrow as pa
 
-from naksha.model import limits
-from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NakshaError, Retryable
 from naksha.model.geo.tiles import VectorTile
-from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.query import Query, SortKey
 from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql.bulk import splits
-from naksha.psql.bulk.bulk_writer import LANES, LoadAttributes, PsqlBulkWriter
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.servers import Servers
@@ -33,14 +28,6 @@ class BulkStorage(PsqlReader):
     """Base of `PsqlStorage` with everything besides transactions."""
 
     _servers: Servers
-
-    @abstractmethod
-    def _now_ms(self) -> int | None:
-        """Return the time of an injected clock, if there is one."""
-
-    @abstractmethod
-    def _written(self) -> None:
-        """Notify the storage of a commit."""
 
     # ---- Reads at a version, from a replica if possible ------------------------------------------
 
@@ -195,32 +182,3 @@ class BulkStorage(PsqlReader):
     async def _check_floor(self, split: Split, part: splits.SplitPayload) -> None:
         async with self._connection() as connection:
             await versions.check_histories(connection, part.needs(split.collection))
-
-    # ---- Bulk load -------------------------------------------------------------------------------
-
-    async def bulk_writer(
-        self,
-        info: CollectionInfo,
-        app_id: str,
-        author: str | None = None,
-        *,
-        exclusive: bool = False,
-        message: str | None = None,
-        lanes: int = LANES,
-    ) -> PsqlBulkWriter:
-        """Open a bulk writer; see `Storage.bulk_writer`.
-
-        It uses `lanes` connections side by side, and one more to coordinate them. An existing empty
-        collection keeps its own settings.
-        """
-        check_collection_id(info.id, field="id")
-        check_app_id(app_id)
-        check_author(author)
-        if message is not None:
-            check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-        request = LoadAttributes(app_id, author, self._now_ms(), message)
-        writer = await PsqlBulkWriter.open(
-            self._servers.primary, self._storage, info, request, exclusive=exclusive, lanes=lanes
-        )
-        writer.committed = self._written
-        return writer

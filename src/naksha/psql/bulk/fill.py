@@ -7,7 +7,7 @@ have no owner, and are swept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -16,7 +16,8 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, Retryable
-from naksha.psql.bulk.bulk_writer import LANES, Lanes
+from naksha.model.geo.tile_cells import merged
+from naksha.psql.bulk.lanes import LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.servers import DatabaseServer
@@ -95,9 +96,15 @@ class _CollectionFill:
 
         loaded = await self._lanes.each(work)
         features: int = sum(row["features"] for row in loaded)
-        areas = [row["area"] for row in loaded]
         await self._session.call(
-            "bulk_finish", self._info.id, self._info.id, self._load, firsts[-1] - 1, features, areas
+            "bulk_finish",
+            self._info.id,
+            self._info.id,
+            self._load,
+            firsts[-1] - 1,
+            features,
+            [row["area"] for row in loaded],
+            _merged_cells(loaded),
         )
         return features
 
@@ -133,3 +140,8 @@ class _CollectionFill:
                 begun["mark"],
                 begun["after_i"],
             )
+
+
+def _merged_cells(loaded: Iterable[Any]) -> list[int]:
+    """Return the tile cells of all leaves."""
+    return sorted(merged(cell for row in loaded for cell in row["cells"]))

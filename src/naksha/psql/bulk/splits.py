@@ -46,7 +46,7 @@ HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
 
 The few kilobytes of a small collection are not worth sixteen statements.
 """
-ONE_LEAF_SPLITS_MAX: Final = 4
+_ONE_LEAF_SPLITS_MAX: Final = 4
 """Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
@@ -113,7 +113,7 @@ async def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """QueryPlan a bulk read; see `Storage.plan`. The caller has published what can be."""
+    """Plan a bulk read; see `Storage.plan`. The caller publishes pending versions first."""
     _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
@@ -153,7 +153,7 @@ async def plan_layers(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """QueryPlan a read through several layers: a split reads some leaves of all layers at once.
+    """Plan a read through several layers: a split reads some leaves of all layers at once.
 
     All layers are read in one snapshot. A feature that is written to on a branch for the first time
     moves to a layer above, so layers that are read one after the other might both contain it, or
@@ -221,7 +221,7 @@ async def _of_head(
         return _by_leaves(payload, None if payload.partitions > 1 else 0, HEAD_SPLIT_BYTES)
     size = await _size(connection, collection)
     if payload.partitions == 1:
-        size = min(size, ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
+        size = min(size, _ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
     return _by_leaves(payload, size, HEAD_SPLIT_BYTES)
 
 

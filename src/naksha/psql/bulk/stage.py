@@ -20,7 +20,7 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.write_checks import lock_of
 from naksha.psql.bulk import staged_rows
-from naksha.psql.bulk.bulk_writer import CLOSE_S, SETTINGS
+from naksha.psql.bulk.lanes import CLOSE_S, SETTINGS
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.connection.servers import DatabaseServer
@@ -30,7 +30,7 @@ from naksha.spi.staging import StagedPart, checked, not_staged
 
 CHUNK_BYTES: Final = 16 * limits.MIB
 """Bytes of large features that are checked and copied together."""
-RENEW_MS: Final = limits.STAGING_LEASE_SECONDS * 1000 // 4
+_RENEW_MS: Final = limits.STAGING_LEASE_SECONDS * 1000 // 4
 """Interval at which a long attempt renews the lease of its job."""
 COLUMNS: Final = ["leaf", "given", "lock", "id", "geo", "head", "tail"]
 
@@ -185,7 +185,7 @@ class PsqlStagingAttempt:
 
     async def _renew(self) -> None:
         now_ms = self._attempt.passed_ms()
-        if now_ms < self._renewed_ms + RENEW_MS:
+        if now_ms < self._renewed_ms + _RENEW_MS:
             return
         await self._copied()
         with translated():

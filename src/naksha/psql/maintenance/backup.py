@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,8 +25,11 @@ from naksha.spi.locations import redacted
 T = TypeVar("T")
 _POSTGIS: Final = "postgis"
 _PASSWORD: Final = "password"  # noqa: S105 - the name of a parameter
+_DUMP_TRIES_MAX: Final = 5
 _OUTPUT_MAX: Final = 2_000
 """Characters of a program's output in an error message."""
+
+_log = logging.getLogger(__name__)
 
 
 async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
@@ -52,24 +56,37 @@ async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
 async def dump_schema(
     dsn: str, schema: str, file: Path, look: Callable[[Direct], Awaitable[T]]
 ) -> T:
-    """Dump a schema to a new file, in the snapshot in which `look` reads it first."""
-    with translated():
-        connection = await connect_checked(dsn)
-        try:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                await connection.execute(queries()["backup_timeout"])
-                found = await look(connection)
-                snapshot = await connection.fetchval(queries()["backup_snapshot"])
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
-                await _run(
-                    "pg_dump",
-                    dsn,
-                    *("--format=custom", f"--snapshot={snapshot}", "--no-password"),
-                    *(f"--schema={ident(schema)}", f"--file={file}"),
-                )
-        finally:
-            await connection.close()
-    return found
+    """Dump a schema to a new file, in the snapshot in which `look` reads it first.
+
+    pg_dump reads the names of the tables in the snapshot, then locks the tables. It fails if one
+    was dropped or renamed in between, by growth or by a merge of partitions, and is repeated then.
+    """
+    for attempt in range(1, _DUMP_TRIES_MAX + 1):
+        with translated():
+            connection = await connect_checked(dsn)
+            try:
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    await connection.execute(queries()["backup_timeout"])
+                    found = await look(connection)
+                    snapshot = await connection.fetchval(queries()["backup_snapshot"])
+                    if attempt == 1:
+                        os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+                    try:
+                        await _run(
+                            "pg_dump",
+                            dsn,
+                            *("--format=custom", f"--snapshot={snapshot}", "--no-password"),
+                            *(f"--schema={ident(schema)}", f"--file={file}"),
+                        )
+                        return found
+                    except Unavailable as error:
+                        changed = await connection.fetchval(queries()["backup_changed"], schema)
+                        if changed is None or attempt == _DUMP_TRIES_MAX:
+                            raise
+                        _log.info("Table %s was replaced; repeating: %s", changed, error)
+            finally:
+                await connection.close()
+    raise AssertionError("unreachable")
 
 
 async def check_empty(dsn: str, schema: str, extensions: Mapping[str, str] | None = None) -> None:

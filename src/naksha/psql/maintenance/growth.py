@@ -22,7 +22,7 @@ from typing import Any, Final
 import asyncpg
 
 from naksha.model.errors import NakshaError, Retryable
-from naksha.psql.bulk.bulk_writer import CLOSE_S, LANES, Lanes
+from naksha.psql.bulk.lanes import CLOSE_S, LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Direct
@@ -135,7 +135,7 @@ class _GrowthRun:
         points_only = await lanes.first("points_only", self._collection)
 
         async def index(connection: Direct, leaf: int) -> None:
-            await connection.fetchrow(queries()["stage_index"], job, LEAVES[leaf], points_only)
+            await connection.fetchrow(queries()["staged_index"], job, LEAVES[leaf], points_only)
             table = ident(f"naksha_stage_{job}_p{LEAVES[leaf]}")
             await connection.execute(sql("analyze", table=table))
 

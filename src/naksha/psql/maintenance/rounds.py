@@ -26,6 +26,7 @@ from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import of
+from naksha.psql.maintenance.cells import fold_cells, sweep_cells
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals
@@ -41,6 +42,7 @@ DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
 _LOG_TABLE: Final = "naksha_tx"
+_FOLDING: Final = "folding of tile cells"
 
 Step = Callable[[], Awaitable[None]]
 _random = random.SystemRandom()
@@ -69,7 +71,7 @@ async def preview(connection: Connection, now_ms: int | None, record: StorageRou
 
 
 async def vitals(connection: Connection) -> StorageVitals:
-    """Measure what shows whether the storage needs attention."""
+    """Measure the figures that show whether the storage needs attention."""
     row = await connection.fetchrow(queries()["maintain_vitals"])
     assert row is not None
     return StorageVitals(
@@ -119,6 +121,7 @@ class MaintenanceRound:
         for collection in await self._collections():
             await self._light(collection)
         await self._try("missing indices", self._index)
+        await self._try(_FOLDING, self._fold_cells)
         await self._try("expiry of the log", self._expire_log)
         for collection in await self._collections():  # some were removed above, with overlays
             if not collection["dropped_at"]:
@@ -128,7 +131,7 @@ class MaintenanceRound:
         self._record.vitals = await vitals(self._run)
 
     async def _collections(self) -> list[Any]:
-        """Return what may have something to do, beginning with what had no time before."""
+        """Return the collections to maintain, first those for which the last round had no time."""
         found = await self._run.fetch(queries()["maintain_collections"], self._now_ms)
         return sorted(found, key=self._is_not_late)
 
@@ -218,6 +221,12 @@ class MaintenanceRound:
             self._record.did("expiry of %s (%s)", row["part"], row["how"])
             if not self._record.has_time:
                 self._record.late(f"expiry of {name}")
+                return
+
+    async def _fold_cells(self) -> None:
+        while await fold_cells(self._run) or await sweep_cells(self._run):
+            if not self._record.has_time:
+                self._record.late(_FOLDING)
                 return
 
     async def _expire_log(self) -> None:

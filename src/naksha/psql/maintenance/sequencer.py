@@ -27,14 +27,14 @@ ELECTED: Final = 5
 ASLEEP: Final = 3
 """Numbers of the advisory locks; see naksha_lock_class in the schema."""
 RETRY_S: Final = 0.01
-RETRY_S_MAX: Final = 0.25
+_RETRY_S_MAX: Final = 0.25
 """Pause while committed transactions wait for an open one with a lower number."""
-GATHER_S: Final = 0.01
+_GATHER_S: Final = 0.01
 """Pause after a publication, so that under load one round covers all commits meanwhile.
 
 A caller that needs the last commit at once requests a round (`publish`).
 """
-PUBLISH_MAX: Final = 10_000
+_PUBLISH_MAX: Final = 10_000
 """Transactions published by one statement."""
 LOOK_S: Final = 1.0
 """Interval at which a storage that is not elected checks whether it must take over.
@@ -140,7 +140,7 @@ class Sequencer:
             self.version_signal.notify(row["last_seq"])
             # Stop after an incomplete batch instead of looping until nothing is left: with
             # continuous commits that would never end.
-            if row["published"] < PUBLISH_MAX:
+            if row["published"] < _PUBLISH_MAX:
                 columns = (row["seq_numbers"] or (), row["txns"] or (), row["times_ms"] or ())
                 versions = {each[1]: Version(*each) for each in zip(*columns, strict=True)}
                 return PublicationRound(bool(row["remaining"]), versions)
@@ -150,7 +150,7 @@ class Sequencer:
 
         So writers that wait for a connection of the pool do not delay publication.
         """
-        values = (PUBLISH_MAX, list(wanted))
+        values = (_PUBLISH_MAX, list(wanted))
         listener = self._listener
         if listener is not None and not listener.is_closed():
             try:
@@ -174,10 +174,10 @@ class Sequencer:
                 before = self.version_signal.last
                 waiting = await self.publish()
                 is_stuck = waiting and self.version_signal.last == before
-                pause = min(pause * 2, RETRY_S_MAX) if is_stuck else RETRY_S
+                pause = min(pause * 2, _RETRY_S_MAX) if is_stuck else RETRY_S
                 if self.version_signal.last > before:
                     await self._listen()
-                    await asyncio.sleep(GATHER_S)
+                    await asyncio.sleep(_GATHER_S)
                     if self._wake.is_set():
                         continue
                 await self._wait_for_work(pause if waiting else None)

@@ -1,4 +1,4 @@
-"""Statements that check in their own snapshot what they were built and planned for.
+"""Statements that check, in their own snapshot, the facts that they were built and planned for.
 
 A statement is built from facts that were looked up earlier: that the collection exists, the
 transaction of a version, the tables of a branch. And it is planned before it takes its snapshot:
@@ -214,7 +214,7 @@ class KnownFacts:
             self._overlay_tables[collection, overlay] = table
 
     def forget(self, collection: str) -> None:
-        """Forget what is known of a collection, which a statement found outdated."""
+        """Forget the facts about a collection, because a statement found them outdated."""
         self._collections.pop(collection, None)
         for key in [key for key in self._overlay_tables if key[0] == collection]:
             del self._overlay_tables[key]

@@ -21,13 +21,13 @@ from naksha.spi.storage import BranchLayer
 Branch = tuple[BranchLayer, ...]
 NO_BRANCH: Final[Branch] = (BranchLayer(MAIN, None),)
 """The layers of main."""
-OVERLAY_MAX: Final = 2**31 - 1
+_OVERLAY_MAX: Final = 2**31 - 1
 """Greatest overlay number, an int4."""
 
 
 def is_overlay(number: int) -> bool:
     """Whether the number is in the range of overlay numbers."""
-    return 0 < number <= OVERLAY_MAX
+    return 0 < number <= _OVERLAY_MAX
 
 
 def check_layers(layers: Sequence[BranchLayer]) -> Branch:
@@ -97,7 +97,10 @@ async def overlay_tables(
     tables = {row["overlay"]: row["table"] or "" for row in rows}
     for overlay in overlays:
         if overlay not in tables:
-            raise NotFound(f"The branch does not exist any more: its overlay {overlay} was deleted")
+            raise NotFound(
+                f"The branch was deleted while it was in use (overlay {overlay}); use another "
+                "branch"
+            )
     return tables
 
 

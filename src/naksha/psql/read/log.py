@@ -24,7 +24,7 @@ _MS_MAX = 8_000_000_000_000_000
 async def transactions(
     connection: Connection, after: int, limit: int, where: LogFilter, newest_first: bool
 ) -> list[Transaction]:
-    """Return transactions; see `Storage.transactions`. The caller has published what can be."""
+    """Return transactions; see `Storage.transactions`. The caller publishes pending ones first."""
     boxes = check_log_query(after, limit, where)
     times = [_time(where.from_ms), _time(where.to_ms)]
     window = await connection.fetchrow(queries()["log_window"], after, newest_first, *times)

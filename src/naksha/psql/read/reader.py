@@ -19,7 +19,7 @@ from naksha.model.identity.guid import Guid
 from naksha.model.identity.names import collection_not_found
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
-from naksha.model.query import Query, SortKey, States
+from naksha.model.query import Query, QueryPart, SortKey, States
 from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
@@ -54,11 +54,13 @@ from naksha.spi.storage import StatePage, StoredObject
 from naksha.spi.support import chunks
 from naksha.spi.support.write_input import check_stored_object
 
-PREFETCH: Final = 500
+_PREFETCH: Final = 500
 """Rows fetched ahead while states are streamed."""
-LEAVES_MAX: Final = 16
+_LEAVES_MAX: Final = 16
 """Leaves of a grown collection, which never shrinks."""
-STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
+_STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
+_COUNTED: Final = QueryPart(1, 16)
+"""The features of the first leaf, by which those of a tile are counted."""
 _CHANGING: Final = "The tables of collection {!r} were changed during the read; retry later"
 
 Columns: TypeAlias = Sequence[str]
@@ -120,10 +122,10 @@ class PsqlReader(ABC):
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read on."""
+        """Return a connection for reads."""
 
     def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read at a version on (None: HEAD), perhaps to a replica."""
+        """Return a connection for a read at a version (None: HEAD), possibly to a replica."""
         return self._connection()
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
@@ -224,12 +226,12 @@ class PsqlReader(ABC):
     ) -> AsyncIterator[State]:
         left = limits.INT8_MAX if query.limit is None else query.limit
         read = self._paged(collection, query, at)
-        async with self._opened(read, min(PREFETCH, left)) as (found, rows):
+        async with self._opened(read, min(_PREFETCH, left)) as (found, rows):
             while found:
                 for state in _states(found):
                     yield state
                 left -= len(found)
-                found = await rows.fetch(min(PREFETCH, left)) if left else []
+                found = await rows.fetch(min(_PREFETCH, left)) if left else []
 
     def _paged(self, collection: str, query: Query, at: VersionSelector) -> CollectionRead:
         cursor = decode_cursor(query.cursor)
@@ -334,9 +336,9 @@ class PsqlReader(ABC):
     async def _overlay_tables(
         self, read: CollectionRead, overlays: Sequence[int]
     ) -> dict[int, str]:
-        """Return the tables of the collection in overlays, and look up what is not known."""
+        """Return the tables of the collection in overlays; look up unknown ones."""
         collection, facts = read.collection, self._facts
-        is_cut = read.query.part is not None and facts.partitions_of(collection) != LEAVES_MAX
+        is_cut = read.query.part is not None and facts.partitions_of(collection) != _LEAVES_MAX
         if is_cut or not (self._may_fail or self._is_known(collection)):
             await self.collection(collection)
         tables = facts.overlay_tables(collection, overlays)
@@ -417,11 +419,25 @@ class PsqlReader(ABC):
     async def tile(
         self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
     ) -> bytes:
+        query = await self._sampled(collection, query, at, tile)
         made, found = await self._tile(collection, query, at, tile, ordered=False)
         if query.limit is not None and found > query.limit:
             # Sort only if needed, since it is expensive: not if all features are within the limit.
             made, _ = await self._tile(collection, query, at, tile, ordered=True)
         return made
+
+    async def _sampled(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> Query:
+        """Return the query of a tile, restricted to a sample if too many features match.
+
+        Their number is extrapolated from those of one leaf.
+        """
+        if tile.features_max is None or query.limit is not None or query.part is not None:
+            return query
+        counted = msgspec.structs.replace(query, spatial=query.spatial or tile.box(), part=_COUNTED)
+        count = _COUNTED.total * await self.count(collection, counted, at)
+        return msgspec.structs.replace(query, part=tile.sample_of(count))
 
     async def _tile(
         self,
@@ -451,7 +467,7 @@ class PsqlReader(ABC):
             collection,
             Query(),
             at,
-            STATISTICS_COLUMNS,
+            _STATISTICS_COLUMNS,
             lambda sources: statistics_statement(sources, part),
         )
         if fast:

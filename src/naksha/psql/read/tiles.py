@@ -68,7 +68,7 @@ def tile_statement(
         namespace="".join(_namespace(tile)),
         properties=properties,
         taken=statement.texts(_taken(tile)),
-        shape=sql("tile_shape_flat" if flat else "tile_shape"),
+        shape=_shape(statement, tile, flat),
         envelope=_envelope(statement, tile, flat),
         layer=statement.text(tile.layer),
         extent=statement.value(tile.extent, "int4"),
@@ -97,6 +97,14 @@ def _taken(tile: VectorTile) -> Iterable[str]:
         yield "id"
     elif tile.namespace:
         yield from (f"{XYZ}.{key}" for key in (*_NUMBERS, *_TEXTS))
+
+
+def _shape(statement: Statement, tile: VectorTile, flat: bool) -> str:
+    geometry = sql("tile_geometry")
+    if tile.tolerance:
+        tolerance = statement.value(tile.tolerance, "float8")
+        geometry = sql("tile_simplified", geometry=geometry, tolerance=tolerance)
+    return geometry if flat else sql("tile_shape", geometry=geometry)
 
 
 def _envelope(statement: Statement, tile: VectorTile, flat: bool) -> str:

@@ -67,7 +67,8 @@ def _raise_for_seq(seq_number: int, first: Version | None, last: Version) -> NoR
         raise VersionNotFound(f"Version {seq_number} does not exist; versions are numbered from 0")
     if seq_number > last.seq_number:
         raise NotYetPublished(
-            f"Version {seq_number} is not published yet; the last version is {last.seq_number}"
+            f"Version {seq_number} is not published yet; the last one is {last.seq_number}; retry "
+            "later, or use an earlier version"
         )
     _raise_expired(f"Version {seq_number}", first)
 
@@ -75,11 +76,12 @@ def _raise_for_seq(seq_number: int, first: Version | None, last: Version) -> NoR
 def _raise_for_txn(txn: int, first: Version | None, last: Version) -> NoReturn:
     if txn > last.txn:
         raise NotYetPublished(
-            f"Transaction {txn} is not published yet; the last published one is {last.txn}"
+            f"Transaction {txn} is not published yet; the last published one is {last.txn}; retry "
+            "later, or use an earlier transaction"
         )
     if first is not None and _lost_versions(first) and txn < first.txn:
         _raise_expired(f"Transaction {txn}", first)
-    raise VersionNotFound(f"Transaction {txn} does not exist")
+    raise VersionNotFound(f"Transaction {txn} does not exist; correct its number")
 
 
 def _check_time(epoch_ms: int, last: Version, has_published: bool) -> None:
@@ -87,7 +89,7 @@ def _check_time(epoch_ms: int, last: Version, has_published: bool) -> None:
     if epoch_ms > last.published_ms or (epoch_ms == last.published_ms and not has_published):
         raise NotYetPublished(
             f"The version at {epoch_ms} ms is not published yet; the last version was published at "
-            f"{last.published_ms} ms"
+            f"{last.published_ms} ms; use an earlier time, or retry later"
         )
 
 
@@ -115,7 +117,8 @@ async def check_histories(connection: Connection, wanted: Sequence[tuple[str, in
             oldest = await _version(connection, "version_from_txn", row["floor"])
             seq_number = None if oldest is None else oldest.seq_number
             raise Expired(
-                f"History before version {seq_number} of {row['name']!r} has expired",
+                f"History before version {seq_number} of {row['name']!r} has expired; read "
+                f"version {seq_number} or a later one",
                 oldest=seq_number,
                 collection_id=row["name"],
             )

@@ -66,7 +66,7 @@ def _column_or_null(column: list[Any]) -> list[Any] | None:
 
 
 def _columns(batch: Batch) -> list[Sequence[Any]]:
-    """Return ids, locks, and then what only features have, in the order of the parameters."""
+    """Return ids, locks and the columns of features, in the order of the parameters."""
     if not isinstance(batch, WriteBatch):
         return [batch.ids, batch.locks, *[[None] * len(batch.ids)] * _OF_FEATURES]
     prepared = batch.prepared

@@ -134,7 +134,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         return is_own or super()._is_known(collection)
 
     def _learn(self, known: KnownCollection) -> None:
-        """Remember it in the session only: its transaction may have created the collection."""
+        """Keep it in the session only: this transaction may have created the collection."""
         self.resolved.setdefault(known.info.id, known)
 
     async def _publish(self) -> None:

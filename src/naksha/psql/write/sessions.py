@@ -126,7 +126,7 @@ class Writing(PsqlReader):
                 await session.commit()
             except BaseException:
                 await session.rollback()
-                for collection in session.resolved:  # What was known of them may be the reason.
+                for collection in session.resolved:  # Outdated facts may be the reason.
                     self._facts.forget(collection)
                 raise
             finally:

@@ -232,7 +232,7 @@ def errors(*more: int) -> Responses:
     return failures({**_ERRORS, **{status: _CHANGE_ERRORS[status] for status in more}})
 
 
-def answers(model: Any, description: str, status: int = 200) -> Responses:
+def returns(model: Any, description: str, status: int = 200) -> Responses:
     """Return the responses of an endpoint that reads."""
     return {
         status: {"model": model, "description": description},

@@ -87,11 +87,11 @@ _SUBSCRIPTION: Final = {
     "id": "search",
     "source": {"spaceId": "roads"},
     "filter": {"properties": "p.speed>50"},
-    "eventHandlerIds": ["tell-search"],
+    "eventHandlerIds": ["notify-search"],
 }
 _AS_IN_XYZ: Final = {
     "id": "each-road",
-    "destination": "tell-search",
+    "destination": "notify-search",
     "config": {"type": "PER_FEATURE"},
 }
 _ONE: Final = "/hub/subscriptions/{subscription_id}"

@@ -68,7 +68,7 @@ def errors(more: dict[int, str] | None = None) -> Responses:
 
 def some_errors(*statuses: int) -> Responses:
     """Return only the error responses with these statuses."""
-    return {status: answer for status, answer in errors().items() if status in statuses}
+    return {status: response for status, response in errors().items() if status in statuses}
 
 
 def write_errors() -> Responses:

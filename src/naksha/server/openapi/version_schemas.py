@@ -217,7 +217,7 @@ SCHEMAS: Final[dict[str, Any]] = {
 }
 
 
-def answers(description: str, schema: dict[str, Any], *medias: str) -> Responses:
+def returns(description: str, schema: dict[str, Any], *medias: str) -> Responses:
     """Return the responses of an endpoint that reads."""
     content = {media: {"schema": schema} for media in medias or (JSON,)}
     return {200: {"description": description, "content": content}, **errors()}

@@ -43,7 +43,7 @@ async def check_default_storage(hub: Hub, settings: ServerSettings) -> None:
     try:
         realm = await hub.realm(DEFAULT_REALM)
     except RealmInactive as error:
-        _log.warning("Only other realms are served: %s", error)
+        _log.warning("The default realm is not served, but all others are: %s", error)
         return
     thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
     if thing is None or not thing.active:

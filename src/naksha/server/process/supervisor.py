@@ -48,8 +48,8 @@ class Supervisor:
         self._listening = listening
         self._processes = multiprocessing.get_context("spawn")
         self._workers: dict[SpawnProcess, _Worker] = {}
-        self._look_seconds = look_seconds(settings.worker_seconds)
-        self._looked = time.monotonic()
+        self._check_seconds = look_seconds(settings.worker_seconds)
+        self._checked_at = time.monotonic()
         self._restarts: list[float] = []
         """Times at which further workers are to be started."""
         self._pause = 0.0
@@ -128,7 +128,7 @@ class Supervisor:
         if not self._signals:
             for _ in due:
                 self._start()
-        timeout = min([self._look_seconds, *(at - now for at in self._restarts)])
+        timeout = min([self._check_seconds, *(at - now for at in self._restarts)])
         found = wait([reader, *(worker.sentinel for worker in self._workers)], timeout)
         if reader in found:
             os.read(reader, 1024)
@@ -139,10 +139,10 @@ class Supervisor:
     def _end_hung(self) -> None:
         """Kill workers that hang, also during shutdown, which would wait for them."""
         now = time.monotonic()
-        if now - self._looked < self._look_seconds:
+        if now - self._checked_at < self._check_seconds:
             return
         for worker, known in self._workers.items():
-            if known.watch.look(now - self._looked):
+            if known.watch.look(now - self._checked_at):
                 _log.error(
                     "Worker %s has sent no heartbeat for %g seconds; the supervisor kills it "
                     "and, unless the server is stopping, starts another one",
@@ -150,7 +150,7 @@ class Supervisor:
                     self._settings.worker_seconds,
                 )
                 worker.kill()  # a worker that hangs would not handle SIGTERM
-        self._looked = now
+        self._checked_at = now
 
     def _bury(self, worker: SpawnProcess) -> None:
         lived = time.monotonic() - self._workers.pop(worker).started

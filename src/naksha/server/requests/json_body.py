@@ -22,7 +22,7 @@ async def json_body(request: Request) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise not_json(body, error) from None
+        raise _not_json(body, error) from None
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -50,7 +50,7 @@ async def exact_object(request: Request, model: type[BaseModel]) -> dict[str, An
     return body
 
 
-def not_json(body: bytes, error: Exception) -> InvalidArgument:
+def _not_json(body: bytes, error: Exception) -> InvalidArgument:
     """Build the error for an invalid body, with line and column."""
     if not body.strip():
         return InvalidArgument("The body is empty; send JSON", field="body")

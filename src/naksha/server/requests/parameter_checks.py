@@ -39,14 +39,14 @@ _PREFIXES: Final = ("p.", "f.", "properties.")
 _OPERATOR: Final = re.compile("[<>!@^]")
 _OFF: Final = frozenset({"false", "0", "no", "off"})
 _ON: Final = frozenset({"true", "1", "yes", "on"})
-NEUTRAL: Final[Mapping[str, frozenset[str]]] = {
+_NEUTRAL: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("conflictDetection", "dryRun", "eraseContent"), _OFF),
     **dict.fromkeys(("dropped", "keepCollection", "squashed"), _OFF),
     **dict.fromkeys(("check", "transactional"), _ON),
     "context": frozenset({"default"}),
 }
 """Values that have no effect on any endpoint."""
-MAY_BE_EMPTY: Final = frozenset(
+_MAY_BE_EMPTY: Final = frozenset(
     [
         *("version", "versionRef", "handle", "pageToken", "since", "after"),
         *("addTags", "removeTags", "prefixId", "dryRun"),
@@ -80,7 +80,7 @@ class ParameterChecks:
         """Collect what the endpoints of the application declare."""
         self._supported = {_key(one): _supported_by(one) for one in endpoints}
         known = frozenset[str]().union(*(one.parameters for one in self._supported.values()))
-        self._guards = {name.lower(): name for name in known if not is_presentation(name)}
+        self._guards = {name.lower(): name for name in known if not _is_presentation(name)}
 
     def __call__(self, endpoint: Endpoint, scope: Scope) -> None:
         """Raise InvalidArgument if the endpoint would ignore a parameter that it must not."""
@@ -115,12 +115,12 @@ class ParameterChecks:
             guard = self._guards.get(base.lower())
             if guard is None or (guard == PAGE_SIZE and is_read):
                 continue
-            if value.lower() not in NEUTRAL.get(name, ()):
-                filters = guard not in MAY_BE_EMPTY and name == base
+            if value.lower() not in _NEUTRAL.get(name, ()):
+                filters = guard not in _MAY_BE_EMPTY and name == base
                 yield _SentParameter(name, base, filters and _is_empty(guard, value))
 
 
-def is_presentation(name: str) -> bool:
+def _is_presentation(name: str) -> bool:
     """Return whether every endpoint may ignore a parameter."""
     return name.partition(".")[0] in PRESENTATION
 

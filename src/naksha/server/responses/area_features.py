@@ -36,7 +36,7 @@ from naksha.hub.render.areas import (
 )
 from naksha.hub.render.projection import box_shape
 from naksha.model.errors import Forbidden
-from naksha.model.query import Bbox
+from naksha.model.query import Bbox, QueryPart
 from naksha.server.requests.parameters import AreaParameters, query_of
 from naksha.server.responses.encoding import GEO_JSON, complete_response
 from naksha.server.responses.feature_collections import SpaceRequest, projection_of
@@ -89,7 +89,7 @@ class AreaRequest:
         """Read the features, with tweaks applied."""
         if not self.tweaks:
             return await self.request.send(self._read(self.box, limited=True))
-        steps = await tweaks_of(self.tweaks, self.box, self._count)
+        steps = await tweaks_of(self.tweaks, self.box, self.count)
         found = await self.request.send(self._read(self.box, limited=False))
         for option in self.tweaks:
             if isinstance(option, Simplification) and option.algorithm.joins:
@@ -142,7 +142,14 @@ class AreaRequest:
             context=self.parameters.context,
         )
 
-    async def _count(self) -> int:
+    async def part(self, part: QueryPart | None, limit: int | None) -> Features:
+        """Read a part of the features, unchanged, in any order."""
+        read = self._read(self.box, limited=False)
+        query = msgspec.structs.replace(read.query, part=part, limit=limit)
+        return await self.request.send(msgspec.structs.replace(read, query=query))
+
+    async def count(self) -> int:
+        """Return the number of features, unchanged."""
         read = self._read(self.box, limited=False)
         count = CountFeatures(query=read.query, ref=read.ref, context=read.context)
         return (await self.request.send(count)).count

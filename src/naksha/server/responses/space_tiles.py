@@ -26,6 +26,7 @@ from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.render.sampling import visual_thousands
 from naksha.hub.tiles.tile_basis import TileBasis, is_range
 from naksha.hub.write.conflicted_branches import is_for_solving
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.geo.tiles import VectorTile, mercator
 from naksha.model.state import XYZ, State
@@ -141,6 +142,7 @@ async def _vector_tile(area: AreaRequest, name: TileName, parameters: TileParame
     request, map_tile = area.request, name.tile
     shaping = projection_of(request.http, parameters)
     selection = shaping.selection
+    is_limited = "limit" in request.http.query_params
     tile = _edges(
         name,
         parameters.margin,
@@ -148,6 +150,9 @@ async def _vector_tile(area: AreaRequest, name: TileName, parameters: TileParame
         clip=area.clip,
         flattened=name.is_flat,
         namespace=selection is not None and selection.has(NAMESPACE),
+        tolerance=360.0 / (1 << map_tile.level) / _EXTENT,
+        features_max=None if is_limited else limits.TILE_FEATURES_MAX,
+        sample_max=limits.TILE_SAMPLE_MAX,
     )
     if selection is not None and selection.keeps_all:
         shaping = dataclasses.replace(shaping, selection=None)
@@ -156,14 +161,25 @@ async def _vector_tile(area: AreaRequest, name: TileName, parameters: TileParame
     )
     if is_stored and await request.is_plain():
         spatial = None if map_tile.mercator else area.box
-        query = query_of(request.http, parameters, limit=parameters.limit, spatial=spatial)
+        limit = parameters.limit if is_limited else None
+        query = query_of(request.http, parameters, limit=limit, spatial=spatial)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
         return (await request.send(read)).mvt
     if area.clustering is not None:
         found = [_state(cell) for cell in await area.cells(area.clustering)]
     else:
-        found = shaped(await (await area.features()).all(), shaping)
+        found = shaped(await _states(area, tile), shaping)
     return await asyncio.to_thread(_encoded, found, tile)
+
+
+async def _states(area: AreaRequest, tile: VectorTile) -> list[State]:
+    """Return the features of a tile, or a sample of them if there are too many."""
+    if tile.features_max is None or area.tweaks:
+        return await (await area.features()).all()
+    some = await (await area.part(None, tile.features_max + 1)).all()
+    if len(some) <= tile.features_max:
+        return some
+    return await (await area.part(tile.sample_of(await area.count()), None)).all()
 
 
 def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:

@@ -17,6 +17,7 @@ from naksha.hub.render.differences import CHANGE, CHANGED, CREATED, DELETED, OLD
 from naksha.hub.render.space_counts import StatisticsCounter
 from naksha.hub.tiles.cell_tail import WORLD
 from naksha.hub.tiles.tile_basis import is_range
+from naksha.model import limits
 from naksha.model.errors import Forbidden, NotImplementedHere
 from naksha.model.geo.tiles import LATITUDE_MAX
 from naksha.model.query import Bbox, Query
@@ -116,6 +117,7 @@ def tile_json(http: Request, tiles: TileSet) -> dict[str, Any]:
         "minzoom": 0,
         "maxzoom": _LEVEL_MAX,
         "bounds": [west, south, east, north],
+        "sample": {"above": limits.TILE_FEATURES_MAX, "features": limits.TILE_SAMPLE_MAX},
         "center": [(west + east) / 2, (south + north) / 2, 0],
         "vector_layers": [
             {

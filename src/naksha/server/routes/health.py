@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -31,6 +33,7 @@ from naksha.server.requests.state import ServerState, server_of
 from naksha.server.responses.encoding import JSON
 from naksha.server.routes.operation import is_operator
 from naksha.server.routing.declarations import QueryParam, Responses, Router
+from naksha.spi.locations import CATALOGS, FILE, path_of
 
 router = Router(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
@@ -120,9 +123,18 @@ async def _warnings(
     if is_operator(actor):
         with suppress(NakshaError, TimeoutError):
             async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
-                found += await catalog_warnings(server.hub, schedule)
+                found += await catalog_warnings(server.hub, schedule, _directories(server))
     with suppress(NakshaError, TimeoutError):
         found += await storage_warnings(server.hub, realm, entities, schedule)
+    return found
+
+
+def _directories(server: ServerState) -> dict[str, Path]:
+    """Return the directories of the catalog's file and of temporary files, by subject."""
+    found = {"temporary files": Path(tempfile.gettempdir())}
+    catalog = server.settings.catalog_location
+    if CATALOGS.scheme_of(catalog) == FILE:
+        found["catalog"] = path_of(catalog).parent
     return found
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from naksha.server.openapi.config_schemas import answers
+from naksha.server.openapi.config_schemas import returns
 from naksha.server.requests.state import Ctx, server_of
 from naksha.server.responses.encoding import json_response
 from naksha.server.routes.operation import check_operator
@@ -29,7 +29,7 @@ class Instance(BaseModel):
     )
 
 
-_LISTED: Final = answers(list[Instance], "The instances with a valid lease.")
+_LISTED: Final = returns(list[Instance], "The instances with a valid lease.")
 
 
 @router.get("/hub/instances", responses=_LISTED)

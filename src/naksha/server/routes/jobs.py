@@ -21,7 +21,7 @@ from naksha.hub.jobs.changes import (
 )
 from naksha.hub.jobs.kinds import FILLED, fields_of, required_of
 from naksha.hub.jobs.objects import JobObject, JobStatus
-from naksha.server.openapi.config_schemas import ID_PATTERN, answers, changes
+from naksha.server.openapi.config_schemas import ID_PATTERN, changes, returns
 from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobLogDocument
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_current, json_response
@@ -34,8 +34,8 @@ JOBS: Final = "/hub/jobs"
 JOB: Final = "/hub/jobs/{job_id}"
 _jobs: Final = ConfigRoutes(JobObject, JobDocument)
 _MAKES: Final = _jobs.makes("The job; the id is optional.", 201)
-_LOG: Final = answers(JobLogDocument, "The retained lines of the job's log.")
-_KINDS: Final = answers(list[JobKindDocument], "The installed kinds of jobs, ordered by name.")
+_LOG: Final = returns(JobLogDocument, "The retained lines of the job's log.")
+_KINDS: Final = returns(list[JobKindDocument], "The installed kinds of jobs, ordered by name.")
 Id = Annotated[str, PathParam(pattern=ID_PATTERN)]
 States = Annotated[list[JobStatus], QueryParam(description="Only jobs in these states.")]
 After = Annotated[int, QueryParam(ge=0, description="Only lines from this number on.")]

@@ -17,7 +17,7 @@ from naksha.hub.maintenance.requests import (
     storages_view,
 )
 from naksha.model import limits
-from naksha.server.openapi.config_schemas import ID_PATTERN, answers
+from naksha.server.openapi.config_schemas import ID_PATTERN, returns
 from naksha.server.openapi.maintenance_schemas import (
     MaintenanceDocument,
     StorageMaintenanceDocument,
@@ -37,12 +37,12 @@ DryRun = Annotated[
     QueryParam(alias="dryRun", description="Only report what a round would remove."),
 ]
 _STATE: Final = "The state of maintenance after the round."
-_SHOWS_ALL: Final = answers(MaintenanceDocument, "The state of maintenance.")
-_SHOWS_ONE: Final = answers(StorageMaintenanceDocument, "The state of the storage's maintenance.")
+_SHOWS_ALL: Final = returns(MaintenanceDocument, "The state of maintenance.")
+_SHOWS_ONE: Final = returns(StorageMaintenanceDocument, "The state of the storage's maintenance.")
 
 
 def _runs(document: type[MaintenanceDocument | StorageMaintenanceDocument]) -> Responses:
-    found = answers(document, _STATE)
+    found = returns(document, _STATE)
     del found[304]
     later = {"model": document, "description": "The round has not ended; GET shows its progress."}
     return {**found, 202: later}

@@ -69,7 +69,7 @@ def check_operator(actor: Actor) -> None:
     """Raise Forbidden unless the actor manages the storage of the default realm."""
     if actor.realm != DEFAULT_REALM:
         raise Forbidden(
-            f"This endpoint covers all realms; it is available to the realm {DEFAULT_REALM!r} only"
+            f"This endpoint covers all realms; use a token of the realm {DEFAULT_REALM!r}"
         )
     actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 

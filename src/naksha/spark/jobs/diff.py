@@ -245,10 +245,12 @@ async def _plan(storage: Storage, spec: Diff) -> _ReadPlan:
         if place is first:
             continue
         try:
-            asked = _side_queries(divergence, begun, ended)
+            requested = _side_queries(divergence, begun, ended)
             if spec.query != Query():
-                asked += _side_queries(divergence, StateGroup.WRITTEN, StateGroup.LEFT, spec.query)
-            for part, query in asked:
+                requested += _side_queries(
+                    divergence, StateGroup.WRITTEN, StateGroup.LEFT, spec.query
+                )
+            for part, query in requested:
                 splits = await planned(place, spec.collection, query)
                 found.splits.extend(splits)
                 found.parts.extend([part] * len(splits))
@@ -263,12 +265,12 @@ def _side_queries(
     divergence: Divergence, begun: StateGroup, ended: StateGroup, query: Query | None = None
 ) -> list[tuple[StateGroup, Query]]:
     """Build the queries for a side; `query` applies to all states since the divergence."""
-    asked = query or Query()
-    since = max(divergence.txn + 1, asked.txn_from or 0)
+    requested = query or Query()
+    since = max(divergence.txn + 1, requested.txn_from or 0)
     kind = States.LIVE if query is None else States.ALL
-    found = [(begun, msgspec.structs.replace(asked, states=kind, txn_from=since))]
+    found = [(begun, msgspec.structs.replace(requested, states=kind, txn_from=since))]
     if divergence.txn > 0:
-        found.append((ended, msgspec.structs.replace(asked, replaced_since=divergence.txn)))
+        found.append((ended, msgspec.structs.replace(requested, replaced_since=divergence.txn)))
     return found
 
 

@@ -143,7 +143,7 @@ def export(spark: SparkSession, spec: Export, progress: JobProgress) -> Exported
         exported = _arranged(work, parts, sorted(cells), files) or [_empty_file(work, writer)]
         manifest = _manifest(spec, at, at.line.storage.id, writer.schema, exported)
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        report = msgspec.structs.replace(manifest, files=exported[: limits.FILES_TOLD_MAX])
+        report = msgspec.structs.replace(manifest, files=exported[: limits.FILES_REPORTED_MAX])
         write_report(work, spec.job_id, report)
         (work / _SUCCESS).touch()
     return report

@@ -459,7 +459,7 @@ def _uncounted(logged: DataFrame) -> DataFrame:
     text = "the log counts %d created, %d updated, %d deleted, but there are %d, %d, %d"
     message = (
         "IF(created IS NULL, 'the transaction is missing in the log',"
-        f" format_string('{text}', {_TOLD}, {_FOUND}))"
+        f" format_string('{text}', {_LOGGED}, {_FOUND}))"
     )
     return _of_log(logged.where(f"NOT ({_IS_COUNTED})"), message)
 
@@ -489,7 +489,7 @@ def _of_log(rows: DataFrame, message: str) -> DataFrame:
 
 _COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}
 """Counters of the log, and the action of the states that they count."""
-_TOLD: Final = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
+_LOGGED: Final = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
 _FOUND: Final = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
-_IS_COUNTED: Final = f"created IS NOT NULL AND array({_TOLD}) = array({_FOUND})"
+_IS_COUNTED: Final = f"created IS NOT NULL AND array({_LOGGED}) = array({_FOUND})"
 _ELSEWHERE: Final = "the box in the log is not that of the changes"

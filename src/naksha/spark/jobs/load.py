@@ -134,7 +134,7 @@ def _load(
 
 def _with_files(done: Loaded, found: FoundFiles) -> Loaded:
     """Add the files to the report."""
-    count_max = limits.LOAD_FILES_TOLD_MAX
+    count_max = limits.LOAD_FILES_REPORTED_MAX
     return msgspec.structs.replace(
         done,
         files=tuple(found.files[:count_max]),

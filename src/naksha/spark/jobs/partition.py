@@ -101,7 +101,7 @@ def partition(spark: SparkSession, spec: Partition, progress: JobProgress) -> Pa
         found = Partitioning.of(cells, at.version, most, size)
         storage.call(lambda it: it.store_partitioning(spec.collection, found))
     report = Partitioned(
-        by_qrid=dict(islice(cells.items(), limits.CELLS_TOLD_MAX)),
+        by_qrid=dict(islice(cells.items(), limits.CELLS_REPORTED_MAX)),
         cells=len(cells),
         features=sum(cells.values()),
         features_max=most,

@@ -219,7 +219,7 @@ def _first_violations(found: DataFrame) -> list[InvariantViolation]:
             None if row.txn is None else str(row.txn),
             row.message,
         )
-        for row in rows.limit(limits.VIOLATIONS_TOLD_MAX).collect()
+        for row in rows.limit(limits.VIOLATIONS_REPORTED_MAX).collect()
     ]
 
 

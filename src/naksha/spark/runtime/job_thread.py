@@ -124,15 +124,15 @@ class JobRun:
         another one is opened.
         """
         end_calls(for_good=True)
-        answers: queue.SimpleQueue[DoneMessage | FailedMessage] = queue.SimpleQueue()
+        responses: queue.SimpleQueue[DoneMessage | FailedMessage] = queue.SimpleQueue()
         stuck = FailedMessage.of(Cancelled("The job was cancelled but did not end in time"))
 
         def ask() -> None:
-            answers.put(self._settled(stuck, lambda place: OpenStorage(place, must_exist=True)))
+            responses.put(self._settled(stuck, lambda place: OpenStorage(place, must_exist=True)))
 
         threading.Thread(target=ask, daemon=True).start()
         try:
-            return answers.get(timeout=limits.JOB_SETTLE_SECONDS_MAX)
+            return responses.get(timeout=limits.JOB_SETTLE_SECONDS_MAX)
         except queue.Empty:
             return _unknown_outcome(stuck)
 

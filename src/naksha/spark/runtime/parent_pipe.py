@@ -42,7 +42,7 @@ class ParentPipe:
         return line
 
     def follow(self) -> None:
-        """From now on end with the parent, or when its time limit has passed."""
+        """End this process when the parent ends, or when its time limit has passed."""
         threading.Thread(target=self._follow, name="naksha-parent", daemon=True).start()
 
     def _follow(self) -> None:

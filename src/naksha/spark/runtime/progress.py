@@ -36,8 +36,8 @@ class LineProgress:
         self._out = out
         self._lock = threading.Lock()
         self._done = 0
-        self._told = 0
-        self._told_at = 0.0
+        self._reported = 0
+        self._reported_at = 0.0
         self.is_cancelled = False
         self._is_late = False
 
@@ -45,7 +45,7 @@ class LineProgress:
         """Report the start of a phase."""
         with self._lock:
             self._report_progress()
-            self._done = self._told = 0
+            self._done = self._reported = 0
             self._write_line(PhaseMessage(name, total))
         self.check()
 
@@ -53,7 +53,7 @@ class LineProgress:
         """Add to the count of the phase; it is reported at most a few times a second."""
         with self._lock:
             self._done += count
-            if time.monotonic() - self._told_at >= _PAUSE_SECONDS:
+            if time.monotonic() - self._reported_at >= _PAUSE_SECONDS:
                 self._report_progress()
         self.check()
 
@@ -104,8 +104,8 @@ class LineProgress:
             raise Cancelled("The job was cancelled")
 
     def _report_progress(self) -> None:
-        if self._done != self._told:
-            self._told, self._told_at = self._done, time.monotonic()
+        if self._done != self._reported:
+            self._reported, self._reported_at = self._done, time.monotonic()
             self._write_line(ProgressMessage(self._done))
 
     def _write_line(self, line: JobMessage) -> None:

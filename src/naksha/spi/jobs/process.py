@@ -69,7 +69,7 @@ class JobProcess:
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
         made = cls(await _started(arguments, stdin=asyncio.subprocess.PIPE))
-        made._tell(msgspec.json.encode(spec))
+        made._send_line(msgspec.json.encode(spec))
         if until is not None:
             made.prolong(until)
         return made
@@ -112,7 +112,7 @@ class JobProcess:
 
     def prolong(self, until: float) -> None:
         """Extend the deadline of the job; a parent that cannot do so may have lost its lease."""
-        self._tell(b"%.3f" % until)
+        self._send_line(b"%.3f" % until)
 
     def cancel(self) -> None:
         """Ask the job to end, and kill it after a while, unless it can no longer be cancelled."""
@@ -144,7 +144,7 @@ class JobProcess:
         # An open pipe would outlive the loop and raise a warning.
         self._process._transport.close()  # type: ignore[attr-defined]
 
-    def _tell(self, line: bytes) -> None:
+    def _send_line(self, line: bytes) -> None:
         stdin = self._process.stdin
         assert stdin is not None
         if self._process.returncode is None and not stdin.is_closing():

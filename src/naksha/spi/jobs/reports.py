@@ -54,7 +54,7 @@ def _longest(
 
 
 class _Cutter:
-    """Cut lists, texts and objects to a maximum length each, and count what was cut."""
+    """Cut lists, texts and objects to a maximum length each, and count the omitted elements."""
 
     def __init__(self, list_max: int, text_max: int, object_max: int) -> None:
         self._list_max = list_max

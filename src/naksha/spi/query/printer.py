@@ -53,11 +53,11 @@ class Printer(ABC):
 
     @abstractmethod
     def text(self, text: str) -> str:
-        """Add a text; return its placeholder. This and the next check what cannot be stored."""
+        """Add a text, and return its placeholder; refuse text that cannot be stored."""
 
     @abstractmethod
     def texts(self, texts: Iterable[str]) -> str:
-        """Add a list of texts as one parameter."""
+        """Add a list of texts as one parameter, with the same check."""
 
     @abstractmethod
     def number(self, number: int) -> str:

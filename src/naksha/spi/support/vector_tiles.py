@@ -53,6 +53,8 @@ def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
         return shapes
     # A tile feature has points, lines or areas: keep the parts with the most dimensions.
     basic = _basic(shapely.force_2d(shapes))
+    if tile.tolerance:
+        basic = shapely.simplify(basic, tile.tolerance, preserve_topology=False)
     areas = np.isin(shapely.get_type_id(basic), _AREAS)
     found = _rounded(shapely.transform(basic, lambda places: _scaled(places, tile)), areas)
     if tile.clip:

@@ -10,7 +10,7 @@ from time import monotonic
 class VersionSignal:
     """Last version known to an open storage, and the tasks that wait for a later one.
 
-    Code that learns of a version calls `tell`. Versions may be published unnoticed (by another
+    Code that learns of a version calls `notify`. Versions may be published unnoticed (by another
     process, or while a connection is lost), so waiters also poll: every `poll_s` seconds one of
     them for all. To be used in one event loop.
     """

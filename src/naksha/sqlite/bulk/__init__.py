@@ -1,4 +1,4 @@
-"""Bulk operations on SQLite: splits, staging and bulk writers.
+"""Bulk operations on SQLite: splits and staging.
 
 Code that moves many features without one statement per batch belongs here.
 """

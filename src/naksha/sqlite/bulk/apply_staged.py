@@ -36,8 +36,8 @@ from naksha.spi.staging import (
     record_of,
 )
 from naksha.spi.support.write_input import TransactionMessage
-from naksha.sqlite.bulk.bulk_writer import batch_of
 from naksha.sqlite.bulk.stage import stage_owner
+from naksha.sqlite.bulk.staged_rows import batch_of
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.connection.functions import add_functions, key
 from naksha.sqlite.read import objects

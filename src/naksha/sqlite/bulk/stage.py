@@ -16,8 +16,8 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures
 from naksha.model.limits import STAGING_LEASE_SECONDS
 from naksha.spi.staging import StagedPart, checked, not_staged
-from naksha.sqlite.bulk.bulk_writer import rows_of
 from naksha.sqlite.bulk.stage_files import StagingFiles
+from naksha.sqlite.bulk.staged_rows import rows_of
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.states import stored_geometries_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from functools import lru_cache
+from hashlib import md5
 from typing import Any
 
 import msgspec
@@ -92,6 +93,8 @@ def _is_readable(jsondata: bytes) -> bool:
 
 def _hash_start(id: bytes) -> str:
     """Return the first 8 digits of an id's hash; see `Part`."""
+    if id.isascii():  # decoding takes longer than hashing
+        return md5(id, usedforsecurity=False).hexdigest()[:8]
     return id_hash(id.decode("utf-8", "replace"))[:8]
 
 

@@ -15,6 +15,8 @@ UNFOLDED_MAX: Final = 500
 """Log rows that a look-up searches before it folds them."""
 _STEP_BYTES: Final = 40_000
 """Size of the log rows folded in one step, for which writers wait."""
+_CELLS_MAX: Final = 5_000
+"""Number of cells deleted in one step."""
 
 
 def fold(connection: sqlite3.Connection) -> int:
@@ -32,8 +34,13 @@ def fold(connection: sqlite3.Connection) -> int:
 
 
 def forget(connection: sqlite3.Connection) -> int:
-    """Delete the cells of removed collections and dropped overlays; return their number."""
-    return connection.execute(queries()["cells_forget"]).rowcount
+    """Delete a batch of cells of a removed collection or dropped overlay; return their number."""
+    place: tuple[str, int] = ("", -1)
+    while row := connection.execute(queries()["cells_next"], place).fetchone():
+        place = row[:2]
+        if row[2]:
+            return connection.execute(queries()["cells_forget"], (*place, _CELLS_MAX)).rowcount
+    return 0
 
 
 def folded_txn(connection: sqlite3.Connection) -> int:

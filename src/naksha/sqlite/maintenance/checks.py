@@ -12,7 +12,11 @@ from naksha.sqlite.read.rows import collection_of
 from naksha.sqlite.sql import sql, text_literal
 from naksha.sqlite.write import overlays
 
-_TREES: Final = (("naksha_head", "naksha_box"), ("naksha_del", "naksha_gone"))
+_TREES: Final = (
+    ("naksha_head", "naksha_box", "check_time_head"),
+    ("naksha_del", "naksha_gone", "check_time_del"),
+)
+"""Tables, their trees, and the condition on the time in the tree."""
 _TAGS: Final = (
     ("naksha_head", "naksha_tag", "check_tags_all"),
     ("naksha_del", "naksha_gone_tag", "check_tags_all"),
@@ -36,8 +40,8 @@ def mismatches(connection: sqlite3.Connection, name: str, limit: int) -> list[Mi
 
 
 def _statements() -> Iterator[str]:
-    for table, tree in _TREES:
-        yield sql("check_tree", table=table, tree=tree)
+    for table, tree, time in _TREES:
+        yield sql("check_tree", table=table, tree=tree, time=sql(time))
     yield sql("check_past")
     for table, tags, which in _TAGS:
         yield sql("check_tags", table=table, tags=tags, which=sql(which))

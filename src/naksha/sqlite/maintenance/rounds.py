@@ -113,7 +113,7 @@ class _SqliteRound:
 
     async def fold_cells(self) -> None:
         await self.repeat("tile cells", cells.fold)
-        await self._writer.task(cells.forget)
+        await self.repeat("tile cells", cells.forget)
 
     async def expire_log(self) -> None:
         work = partial(_expire_log, now_ms=self._now_ms)

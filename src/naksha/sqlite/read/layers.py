@@ -196,7 +196,9 @@ def _overlaid(
     found = {row[0]: row for row in rows}
     for number in numbers:
         if number not in found:
-            raise NotFound(f"The branch does not exist any more: its overlay {number} was deleted")
+            raise NotFound(
+                f"The branch was deleted while it was in use (overlay {number}); use another branch"
+            )
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 

@@ -118,12 +118,22 @@ class CollectionQuery:
         within = None if query.spatial is None else (box.west, box.south, box.east, box.north)
         if query.spatial is None:
             query = msgspec.structs.replace(query, spatial=box)
+        query = self._sampled(query, tile)
         text, values = statements.states(self.levels, query, within=within, geometries=True)
         rows: Iterator[Any] = self.connection.execute(text, values)
         if isinstance(query.spatial, Intersects):
             rows = _tested(rows, query.spatial)
         found = list(islice(rows, query.limit))
         return tile_of([state_of(row[0], row[1]) for row in found], [row[2] for row in found], tile)
+
+    def _sampled(self, query: Query, tile: VectorTile) -> Query:
+        """Return the query of a tile, restricted to a sample if too many features match."""
+        if tile.features_max is None or query.limit is not None or query.part is not None:
+            return query
+        every = msgspec.structs.replace(query, spatial=None)
+        if self._count(every) <= tile.features_max:
+            return query
+        return msgspec.structs.replace(query, part=tile.sample_of(self._count(query)))
 
     def statistics(self, *, fast: bool) -> Statistics:
         """See `Reader.statistics`."""
@@ -135,7 +145,11 @@ class CollectionQuery:
         """See `Reader.count`."""
         if isinstance(self.query.spatial, Intersects):
             return sum(1 for _ in self.states())
-        text, values = statements.count(self.levels, self.query)
+        return self._count(self.query)
+
+    def _count(self, query: Query) -> int:
+        """Return the number of states of a query, by their boxes."""
+        text, values = statements.count(self.levels, query)
         number: int = self.connection.execute(text, values).fetchone()[0]
         return number
 

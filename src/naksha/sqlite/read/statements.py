@@ -229,6 +229,8 @@ def _from(
         assert at is not None
         in_tree.insert(0, sql("tree_at", ord=sql("ord_at", at=at)))
         condition = sql("live_past_at", at=at)
+    elif scan.table == "head" and at is not None:
+        in_tree.insert(0, sql("tree_begun_at", ord=sql("ord_at", at=at)))
     if box is not None:
         in_tree.insert(0, sql("tree_box", **edges))
         condition = f"{condition} AND {sql('box', **edges)}"

@@ -60,7 +60,8 @@ def check_history(connection: sqlite3.Connection, collection: CollectionRow, txn
         oldest = find(connection, "version_from_txn", floor)
         number = None if oldest is None else oldest.seq_number
         raise Expired(
-            f"History before version {number} of {collection.id!r} has expired",
+            f"History before version {number} of {collection.id!r} has expired; read version "
+            f"{number} or a later one",
             oldest=number,
             collection_id=collection.id,
         )
@@ -96,7 +97,8 @@ def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> V
         raise VersionNotFound(f"Version {seq_number} does not exist; versions are numbered from 0")
     if seq_number > last.seq_number:
         raise NotYetPublished(
-            f"Version {seq_number} is not published yet; the last version is {last.seq_number}"
+            f"Version {seq_number} is not published yet; the last one is {last.seq_number}; retry "
+            "later, or use an earlier version"
         )
     version = find(connection, "version_by_seq", seq_number)
     return version or _gone(connection, f"Version {seq_number}")
@@ -105,20 +107,21 @@ def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> V
 def _by_txn(connection: sqlite3.Connection, txn: int, last: Version) -> Version:
     if txn > last.txn:
         raise NotYetPublished(
-            f"Transaction {txn} is not published yet; the last published one is {last.txn}"
+            f"Transaction {txn} is not published yet; the last published one is {last.txn}; retry "
+            "later, or use an earlier transaction"
         )
     version = find(connection, "version_by_txn", txn)
     if version is not None:
         return version
     check_log(connection, txn)
-    raise VersionNotFound(f"Transaction {txn} does not exist")
+    raise VersionNotFound(f"Transaction {txn} does not exist; correct its number")
 
 
 def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Version:
     if epoch_ms > last.published_ms:
         raise NotYetPublished(
-            f"The time {epoch_ms} is after the last published version, which is of "
-            f"{last.published_ms}; use a time up to that"
+            f"The version at {epoch_ms} ms is not published yet; the last version was published at "
+            f"{last.published_ms} ms; use a time up to that, or retry later"
         )
     version = find(connection, "version_by_time", epoch_ms)
     if version is not None:

@@ -20,7 +20,7 @@ from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, 
 _log: Final = logging.getLogger(__name__)
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every storage file, so that tools such as `file` can recognize it."""
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 """Number of schema files that have been run on a current storage file."""
 _SHARED_VERSION: Final = 7
 """The first schema version in which all collections share their tables."""
@@ -141,7 +141,7 @@ def open_file(
             known = _version_of(connection)
             if known < SCHEMA_VERSION:
                 moves = known < _SHARED_VERSION
-                check_upgrade(path, read_only=read_only, moves=moves)
+                check_upgrade(path, moves=moves, read_only=read_only)
                 if _upgrade(connection) and moves:
                     shrink(connection)
             if not read_only:

@@ -18,13 +18,17 @@ from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.sql import ident, queries, sql
 
 _log: Final = logging.getLogger(__name__)
-ROOM: Final = 3
-"""Free disk space that an upgrade needs, as a multiple of the file size, including VACUUM."""
+_ROOM: Final = 1
+_ROOM_MOVED: Final = 3
+"""Free disk space that an upgrade needs, as a multiple of the file size; the second includes moving
+all collections, and VACUUM."""
 _COPIED: Final = ("head", "box", "tag", "del", "hst", "past", "past_tag", "meta")
 
 
-def check_upgrade(path: Path, *, read_only: bool, moves: bool) -> None:
-    """Check that a file may be upgraded and, if rows move, that the disk has space for it.
+def check_upgrade(path: Path, *, moves: bool, read_only: bool) -> None:
+    """Check that a file may be upgraded and that the disk has enough space for it.
+
+    `moves` is set if the collections have to be moved to the shared tables.
 
     Raises:
         NotSupported: The file was opened read-only.
@@ -36,9 +40,8 @@ def check_upgrade(path: Path, *, read_only: bool, moves: bool) -> None:
             "read_only",
             field="file",
         )
-    if not moves:
-        return
-    needed, free = ROOM * path.stat().st_size, shutil.disk_usage(path.parent).free
+    needed = (_ROOM_MOVED if moves else _ROOM) * path.stat().st_size
+    free = shutil.disk_usage(path.parent).free
     if free < needed:
         raise Unavailable(
             f"{path} was written by an older Naksha; its upgrade needs {needed} bytes of disk "

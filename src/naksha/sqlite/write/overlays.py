@@ -74,11 +74,12 @@ def open_tables(transaction: WriteTransaction, name: str, ids: Sequence[str]) ->
     c = layers.collection_on(connection, transaction.layers, name)
     if transaction.overlay == MAIN:
         return CollectionTables(transaction, c)
-    asked = (as_json([transaction.overlay]), c.number)
-    row = connection.execute(queries()["overlays"], asked).fetchone()
+    requested = (as_json([transaction.overlay]), c.number)
+    row = connection.execute(queries()["overlays"], requested).fetchone()
     if row is None:
         raise NotFound(
-            f"The branch does not exist any more: its overlay {transaction.overlay} was deleted"
+            f"The branch was deleted while it was in use (overlay {transaction.overlay}); use "
+            "another branch"
         )
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
         raise Conflict("The branch was rebased; open it again", field="layers")

@@ -104,13 +104,17 @@ class CollectionTables:
         self.run("delete_tombs")
 
     def insert_boxes(self, boxes: Iterable[tuple[int, Box | None]]) -> None:
-        """Add boxes to the R*Tree."""
-        self.many("insert_box", [(n, b[0], b[2], b[1], b[3]) for n, b in boxes if b is not None])
+        """Add boxes of states of this transaction to the R*Tree."""
+        self.many("insert_box", [self._box_row(n, b) for n, b in boxes if b is not None])
 
     def move_boxes(self, moved: Iterable[tuple[int, Box | None, Box | None]]) -> None:
         """Change boxes in the R*Tree; takes row number, old box and new box of each feature."""
         changed = [each for each in moved if each[1] != each[2]]
         both = [(n, b) for n, a, b in changed if a is not None and b is not None]
-        self.many("move_box", [(b[0], b[2], b[1], b[3], n) for n, b in both])
+        self.many("move_box", [self._box_row(n, b) for n, b in both])
         self.many("delete_box", [(n,) for n, _, b in changed if b is None])
         self.insert_boxes((n, b) for n, a, b in changed if a is None)
+
+    def _box_row(self, n: int, box: Box) -> tuple[float, ...]:
+        west, south, east, north = box
+        return n, west, east, south, north, self.transaction.ord

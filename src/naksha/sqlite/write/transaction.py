@@ -66,19 +66,21 @@ class CollectionCounts:
 
     def grow(self, boxes: Iterable[Box | None]) -> None:
         """Add the boxes of former and new geometries."""
-        present = {box for box in boxes if box is not None}
-        if not present:
-            return
+        present = [box for box in boxes if box is not None]
         if len(present) > _FEW_BOXES:
-            edges = np.fromiter(chain.from_iterable(present), np.float64, 4 * len(present))
-            self.cells |= covers(edges.reshape(-1, 4))
-        else:
-            self.cells.update(*(cover(*box) for box in present))
-        self.cells = merged(self.cells)
+            flat = np.fromiter(chain.from_iterable(present), np.float64, 4 * len(present))
+            edges = flat.reshape(-1, 4)
+            self.cells = merged(self.cells | covers(edges))
+            west, south = edges[:, :2].min(axis=0).tolist()
+            east, north = edges[:, 2:].max(axis=0).tolist()
+            present = [(west, south, east, north)]
+        elif present:
+            self.cells = merged(self.cells.union(*(cover(*box) for box in {*present})))
         if self.box is not None:
-            present.add(self.box)
-        wests, souths, easts, norths = zip(*present, strict=True)
-        self.box = (min(wests), min(souths), max(easts), max(norths))
+            present.append(self.box)
+        if present:
+            wests, souths, easts, norths = zip(*present, strict=True)
+            self.box = (min(wests), min(souths), max(easts), max(norths))
 
 
 class WriteTransaction:

@@ -127,26 +127,26 @@ class WriterThread:
 
     async def step(self, entry: QueuedTransaction, work: Callable[[WriteTransaction], T]) -> T:
         """Run one step of a transaction."""
-        result: T = await self._ask("step", entry, work)
+        result: T = await self._submit("step", entry, work)
         return result
 
     async def look(self, entry: QueuedTransaction, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a read on the state that a transaction sees."""
-        result: T = await self._ask("look", entry, work)
+        result: T = await self._submit("look", entry, work)
         return result
 
     async def commit(self, entry: QueuedTransaction) -> None:
         """Commit the transaction; return when it is durable."""
-        await self._ask("commit", entry, None)
+        await self._submit("commit", entry, None)
 
     async def rollback(self, entry: QueuedTransaction) -> None:
         """Roll the transaction back; does nothing after the storage was closed."""
         if not self._closed:
-            await self._ask("rollback", entry, None)
+            await self._submit("rollback", entry, None)
 
     async def task(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run an operation of the storage itself; return when it is durable."""
-        result: T = await self._ask("task", None, work)
+        result: T = await self._submit("task", None, work)
         return result
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class WriterThread:
             self._closed = True
             await self._enqueue("close", None, None)
 
-    async def _ask(
+    async def _submit(
         self, kind: Kind, entry: QueuedTransaction | None, work: Callable[[Any], Any] | None
     ) -> Any:
         if self._closed:
@@ -177,9 +177,9 @@ class WriterThread:
             job.is_given_up = future.cancelled()
 
         # Cancelling the caller must not cancel the job: the caller rolls back next.
-        asked = asyncio.shield(asyncio.wrap_future(job.future))
-        asked.add_done_callback(note)
-        return asked
+        requested = asyncio.shield(asyncio.wrap_future(job.future))
+        requested.add_done_callback(note)
+        return requested
 
     # ---- The thread --------------------------------------------------------------------------
 

@@ -54,9 +54,9 @@ PURGED       no      no      no           no     no       no      yes
 def steps() -> list[tuple[RealmStatus, RealmStatus, bool]]:
     columns, *rows = (line.split() for line in FOLLOWING.strip().splitlines())
     return [
-        (RealmStatus(status), RealmStatus(following), answer == "yes")
-        for status, *answers in rows
-        for following, answer in zip(columns, answers, strict=True)
+        (RealmStatus(status), RealmStatus(following), response == "yes")
+        for status, *responses in rows
+        for following, response in zip(columns, responses, strict=True)
     ]
 
 

@@ -451,12 +451,12 @@ class StorageMachine(RuleBasedStateMachine):
         if everything is None:
             return
         filters = {field: getattr(query, field) for field in query.__struct_fields__}
-        asked = Query(**filters | {"states": kind, "limit": limit})
+        requested = Query(**filters | {"states": kind, "limit": limit})
         wanted = [state.uuid for state in select(everything, query)]
-        found = self.driver(_paged(self.storage, name, asked, self.selector(number)))
+        found = self.driver(_paged(self.storage, name, requested, self.selector(number)))
         assert [state.uuid for state in (in_order(found) if limit is None else found)] == wanted
         at = self.selector(number)
-        assert self.driver(self.storage.count(name, asked, at)) == len(wanted)
+        assert self.driver(self.storage.count(name, requested, at)) == len(wanted)
 
     def maintain(self, _: st.DataObject) -> None:
         """Run maintenance; nothing is old enough to expire, so nothing may change."""

@@ -126,7 +126,7 @@ class HubServer:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/hub/health-status", timeout=5) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/hub/health-status", timeout=5) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False

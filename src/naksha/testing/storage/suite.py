@@ -54,11 +54,6 @@ from naksha.testing.storage.bulk.suite_bulk import (  # noqa: E402
     TestSplitsOfMain,
     filled,
 )
-from naksha.testing.storage.bulk.suite_loads import (  # noqa: E402
-    TestBulkWriter,
-    TestExclusiveWriter,
-    TestStagedWriter,
-)
 from naksha.testing.storage.bulk.suite_partitioning import (  # noqa: E402
     TestKeptPartitioning,
     TestPartitioning,
@@ -101,6 +96,7 @@ from naksha.testing.storage.read.suite_statistics import (  # noqa: E402
     TestStatistics,
 )
 from naksha.testing.storage.read.suite_tiles import (  # noqa: E402
+    TestReducedTiles,
     TestTilesOfPlaces,
     TestTilesOfProperties,
     TestTilesOfQueries,
@@ -202,7 +198,6 @@ from naksha.testing.storage.write.suite_gates import (  # noqa: E402
 from naksha.testing.storage.write.suite_geometry import (  # noqa: E402
     TestGeometry,
     TestMark,
-    TestMarkInBulk,
     TestRoundTrip,
     round_trips,
 )
@@ -257,7 +252,6 @@ __all__ = [
     "TestBranchesOfBranches",
     "TestBranchesOfSomeCollections",
     "TestBranchingOff",
-    "TestBulkWriter",
     "TestCellLog",
     "TestChangingCollections",
     "TestChunks",
@@ -275,7 +269,6 @@ __all__ = [
     "TestDelete",
     "TestDroppingCollections",
     "TestEqualContent",
-    "TestExclusiveWriter",
     "TestExpiry",
     "TestFastStatistics",
     "TestFeaturesParsedFromJson",
@@ -301,7 +294,6 @@ __all__ = [
     "TestLogOfCollections",
     "TestLogRetention",
     "TestMark",
-    "TestMarkInBulk",
     "TestMatchingStates",
     "TestMaxAge",
     "TestMerge",
@@ -325,6 +317,7 @@ __all__ = [
     "TestRandomCellChanges",
     "TestRandomQueries",
     "TestReadingABranch",
+    "TestReducedTiles",
     "TestResolvedCollections",
     "TestRestore",
     "TestRoundTrip",
@@ -337,7 +330,6 @@ __all__ = [
     "TestSplitsOfABranch",
     "TestSplitsOfMain",
     "TestStagedWrite",
-    "TestStagedWriter",
     "TestStagingAttempts",
     "TestStagingLeases",
     "TestStagingModes",

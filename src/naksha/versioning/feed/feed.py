@@ -82,7 +82,8 @@ async def read_feed(
     last = (await line.storage.resolve(HEAD)).seq_number
     if after.seq_number > last:
         raise NotYetPublished(
-            f"Version {after.seq_number} is not published yet; the last one is {last}",
+            f"Version {after.seq_number} is not published yet; the last one is {last}; start at a "
+            "version up to that",
             field="since",
         )
     feed = _Feed(line, where, features_max, space)

@@ -108,7 +108,7 @@ class PlannedMerge:
         return collections_of(self.planned)
 
     def report(self) -> WriteReport:
-        """Return what would be written."""
+        """Return the changes that would be written."""
         return msgspec.structs.replace(write_report(None, self.planned), conflicts=tuple(self.open))
 
 
@@ -246,7 +246,7 @@ async def undecided_merge(
 async def merge_sides(
     storage: Storage, source: str, target: str, scope: NameScope, session: WriteSession | None
 ) -> MergeSides:
-    """Return what is merged when one branch is merged into another one."""
+    """Return the two sides of a merge of one branch into another."""
     if source == target:
         raise InvalidArgument(
             f"Source and target of a merge must be different branches, but both are {source!r}",

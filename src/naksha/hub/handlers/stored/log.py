@@ -244,8 +244,8 @@ async def forget_versions(
     last = await target.storage.resolve(HEAD)
     if request.older_than > last.seq_number:
         raise NotYetPublished(
-            f"Version {request.older_than} is not published yet; the last version is "
-            f"{last.seq_number}",
+            f"Version {request.older_than} is not published yet; the last one is "
+            f"{last.seq_number}; name a version up to that",
             field="version",
         )
 
@@ -258,7 +258,9 @@ async def read_diff(
         # The oldest remaining version is compared with its predecessor.
         old, new = await _log_range(target, request.ref, target.min_version - 1)
         if old.version == new.version:
-            raise VersionNotFound("The range has no changesets", field="versionRef")
+            raise VersionNotFound(
+                "The version range contains no changesets; use another range", field="versionRef"
+            )
     elif request.other is None:
         old, new = await _range(target, request.ref, target.min_version)
     else:

@@ -30,7 +30,9 @@ async def get_meta(target: CollectionTarget, request: GetMeta, event: Event) -> 
     """Return one meta feature."""
     found = await target.storage.meta(target.collection.id, request.id)
     if found is None:
-        raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")
+        raise NotFound(
+            f"The meta feature {request.id!r} does not exist; correct its id", field="id"
+        )
     return found
 
 
@@ -45,7 +47,9 @@ async def put_meta(target: CollectionTarget, request: PutMeta, event: Event) -> 
 async def remove_meta(target: CollectionTarget, request: RemoveMeta, event: Event) -> None:
     """Delete a meta feature."""
     if not await target.storage.remove_meta(target.collection.id, request.id):
-        raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")
+        raise NotFound(
+            f"The meta feature {request.id!r} does not exist; correct its id", field="id"
+        )
 
 
 META_FUNCTIONS: Final[dict[Any, Any]] = {

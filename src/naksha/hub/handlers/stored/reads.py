@@ -13,7 +13,7 @@ from naksha.model.statistics import NOTHING
 from naksha.model.transaction import LogFilter
 
 
-async def read_tile(read: ResolvedTarget, request: ReadTile, event: Event) -> TileBytes:
+async def _read_tile(read: ResolvedTarget, request: ReadTile, event: Event) -> TileBytes:
     """Return a vector tile, made by the database where possible."""
     try:
         made = await read.reader.tile(read.collection_id, request.query, read.at, request.tile)
@@ -23,7 +23,9 @@ async def read_tile(read: ResolvedTarget, request: ReadTile, event: Event) -> Ti
     return TileBytes(made)
 
 
-async def find_features(read: ResolvedTarget, request: FindFeatures, event: Event) -> FoundFeatures:
+async def _find_features(
+    read: ResolvedTarget, request: FindFeatures, event: Event
+) -> FoundFeatures:
     """Return features that the database searched and sorted."""
     sort, after = request.sort, request.after
     try:
@@ -58,7 +60,7 @@ async def _updated_at(target: CollectionTarget, seq_number: int) -> int | None:
 
 
 READ_FUNCTIONS: Final[dict[Any, Any]] = {
-    ReadTile: read_tile,
-    FindFeatures: find_features,
+    ReadTile: _read_tile,
+    FindFeatures: _find_features,
     GetStatistics: statistics,
 }

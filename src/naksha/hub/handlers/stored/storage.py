@@ -84,7 +84,9 @@ class StorageHandler:
         """Return the reference to the storage, the default one if none is named."""
         named = properties.get("storageId")
         if named is not None and not isinstance(named, str):
-            raise InvalidArgument("storageId must be a string", field="properties.storageId")
+            raise InvalidArgument(
+                "properties.storageId must be a string", field="properties.storageId"
+            )
         id = named or DEFAULT_STORAGE
         return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
 
@@ -102,15 +104,15 @@ class StorageHandler:
 
     async def process(self, event: Event) -> Any:
         kind = type(event.request)
-        if kind not in VERSION_READS and kind not in FUNCTIONS:
+        if kind not in _VERSION_READS and kind not in FUNCTIONS:
             return await event.send_upstream()
         return await self.answer(event.request, event)
 
     async def answer(self, request: Request[R], event: Event) -> R:
         """Return the response to a request that this handler supports."""
         kind = type(request)
-        if kind in VERSION_READS:
-            read: R = await VERSION_READS[kind](
+        if kind in _VERSION_READS:
+            read: R = await _VERSION_READS[kind](
                 await self.resolved(event.context, request.ref), request, event
             )
             return read
@@ -221,7 +223,7 @@ def _ended_after(read: Read, oldest_txn: int) -> Read:
     return states_kept
 
 
-async def count_features(read: ResolvedTarget, request: CountFeatures, event: Event) -> Count:
+async def _count_features(read: ResolvedTarget, request: CountFeatures, event: Event) -> Count:
     """Count the features that match a query."""
     try:
         return Count(await read.reader.count(read.collection_id, request.query, read.at))
@@ -245,7 +247,7 @@ async def purge(target: CollectionTarget, request: PurgeFeatures, event: Event) 
     return await purge_features(target, request, event.context)
 
 
-async def find_storages(
+async def _find_storages(
     target: CollectionTarget, request: FindStorages, event: Event
 ) -> FeatureStorages:
     """Return the storage of the collection."""
@@ -259,18 +261,18 @@ async def version(
     return await fixed_version(target, request)
 
 
-VERSION_READS: Final[
+_VERSION_READS: Final[
     dict[type[Request[Any]], Callable[[ResolvedTarget, Any, Event], Awaitable[Any]]]
 ] = {
     ReadFeatures: read_features,
-    CountFeatures: count_features,
+    CountFeatures: _count_features,
     **READ_FUNCTIONS,
 }
 """Function for each request that reads one version."""
 FUNCTIONS: Final[
     dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
 ] = {
-    FindStorages: find_storages,
+    FindStorages: _find_storages,
     GetVersion: version,
     WriteFeatures: write,
     DeleteFeatures: delete,

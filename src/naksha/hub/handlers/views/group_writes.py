@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from naksha.hub.handlers.views.layers import LayerStack, ViewLayer
-from naksha.hub.handlers.write_parts import all_ids_of, namespace_of, with_ids
-from naksha.hub.handlers.write_split import SplitPlan, carry_out
+from naksha.hub.handlers.writes.write_parts import all_ids_of, namespace_of, with_ids
+from naksha.hub.handlers.writes.write_split import SplitPlan, carry_out
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written

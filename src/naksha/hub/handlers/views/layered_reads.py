@@ -135,10 +135,12 @@ class _Pages:
             self._cursor = self._next
             query = msgspec.structs.replace(self._query, limit=size, cursor=self._cursor)
             request = ReadFeatures(query=query, ref=self._stack.ref, paged=True)
-            answer = await self._layer.send(self._stack.event, request)
-            candidates = [_LayerState(state.id, self._place, state) for state in await answer.all()]
+            response = await self._layer.send(self._stack.event, request)
+            candidates = [
+                _LayerState(state.id, self._place, state) for state in await response.all()
+            ]
             self.ahead += [one for one in candidates if not self._was_returned(one)]
-            self._next = answer.cursor
+            self._next = response.cursor
             self.is_at_end = self._next is None
 
     def _was_returned(self, one: _LayerState) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.views.layers import LayerStack
-from naksha.hub.handlers.write_parts import (
+from naksha.hub.handlers.writes.write_parts import (
     ResponseOrder,
     WriteErrors,
     changed_since,

@@ -46,8 +46,8 @@ class OwnLayer(NamedTuple):
     """The space's own features: the handlers after the view."""
 
     async def send(self, event: Event, request: Request[R]) -> R:
-        answer: R = await event.send_upstream(request)
-        return answer
+        response: R = await event.send_upstream(request)
+        return response
 
 
 class PinnedLayer(NamedTuple):
@@ -82,15 +82,15 @@ class DeletionLayer(NamedTuple):
     async def send(self, event: Event, request: Request[R]) -> R:
         assert isinstance(request, ReadFeatures)
         query = msgspec.structs.replace(request.query, states=States.DELETED, where=MASKS)
-        answer = await self.layer.send(event, msgspec.structs.replace(request, query=query))
+        response = await self.layer.send(event, msgspec.structs.replace(request, query=query))
 
         async def hidden(shown: Features) -> AsyncGenerator[Sequence[State], None]:
-            async with aclosing(answer):
-                async for states in answer:
+            async with aclosing(response):
+                async for states in response:
                     below = LayerStack(event, self.below, request.ref)
                     heads = await below.readable_heads({state.id for state in states})
                     yield [_marked(state) for state in states if state.id in heads]
-            shown.cursor = answer.cursor
+            shown.cursor = response.cursor
 
         return cast(R, await Features.with_first_read(hidden))
 
@@ -196,8 +196,8 @@ class LayerStack(NamedTuple):
                 found = await layer.send(self.event, self._reading(part))
                 yield await found.all()
             return
-        async with aclosing(await layer.send(self.event, self._reading(query))) as answer:
-            async for states in answer:
+        async with aclosing(await layer.send(self.event, self._reading(query))) as response:
+            async for states in response:
                 for some in chunks(states):
                     yield some
 

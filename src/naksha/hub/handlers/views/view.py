@@ -35,7 +35,7 @@ from naksha.hub.handlers.views.layers import (
     SpaceLayer,
     ViewLayer,
 )
-from naksha.hub.handlers.write_parts import deleted_by, deletion_of
+from naksha.hub.handlers.writes.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
@@ -393,8 +393,9 @@ async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> 
         )
     if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, NamedRef):
         raise NotSupported(
-            "Tags and branches belong to one space; give the number or time of the version, or "
-            "send the request to the space that has the tag or branch",
+            f"A view cannot be read at {ref!r:.80}, because tags and branches belong to one space; "
+            "use the number or time of a version, or send the request to the space that has the "
+            "tag or branch",
             field="versionRef",
         )
     storages = await storages_of(event, layers)

@@ -26,7 +26,9 @@ SELECT DISTINCT t.txn FROM naksha_tx t WHERE {{conditions}}
  ORDER BY t.txn {{direction}} LIMIT {{limit}}
 
 -- name: log_rows
-SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
+SELECT t.txn, t.seq_number, t.action, t.id, t.app_id, t.author, t.overlay, t.created, t.updated,
+       t.deleted, t.purged, t.msg_text, t.msg_json, t.msg_binary,
+       naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
        ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
        ST_YMax(t.bbox) AS north
   FROM naksha_tx t
@@ -78,3 +80,18 @@ t.action = 'MESSAGE' AND strpos(lower(t.msg_text), lower({{text}})) > 0
 EXISTS (SELECT FROM naksha_tx m
          WHERE m.txn = t.txn AND m.action = 'MESSAGE'
            AND strpos(lower(m.msg_text), lower({{text}})) > 0)
+
+-- name: cell_log
+SELECT * FROM naksha_cell_log($1, $2, $3)
+
+-- name: pending_cells
+-- The cells that committed transactions have changed after one, published or not.
+SELECT t.txn, t.id, t.overlay, coalesce(t.cells, '{1}') AS cells
+  FROM naksha_tx t
+ WHERE t.txn > $1 AND t.action <> 'MESSAGE' AND t.cells IS DISTINCT FROM '{}'
+ ORDER BY t.txn LIMIT $2
+
+-- name: last_cell_change
+SELECT c.last, c.unfolded,
+       naksha_is_settled(coalesce((SELECT max(v.txn) FROM naksha_version v), 0), $4) AS is_settled
+  FROM naksha_last_cell_change($1, $2, $3) AS c

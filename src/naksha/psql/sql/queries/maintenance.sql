@@ -110,6 +110,12 @@ SELECT part, how FROM naksha_expire_next($1, $2)
 -- name: expire_before
 SELECT part, how FROM naksha_expire_before($1, $2)
 
+-- name: fold_cells
+SELECT naksha_fold_cells($1)
+
+-- name: sweep_cells
+SELECT naksha_sweep_cells($1)
+
 -- name: log_expire_next
 SELECT naksha_log_expire_next($1)
 

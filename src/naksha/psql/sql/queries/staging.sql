@@ -35,7 +35,7 @@ SELECT name, collection, id_prefix, points_only, counts, has_locks,
 SELECT naksha_staged_fill($1, $2, $3, $4, $5, $6, $7)
 
 -- name: staged_index
-SELECT features, area::bytea AS area FROM naksha_staged_index($1, $2, $3)
+SELECT features, area::bytea AS area, cells FROM naksha_staged_index($1, $2, $3)
 
 -- name: staged_put
 SELECT action, features, naksha_logged_txn() AS logged

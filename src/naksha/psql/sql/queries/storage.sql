@@ -177,7 +177,9 @@ SELECT c.id, naksha_name(c) AS name, naksha_floor(c.id) AS floor
   FROM naksha_collection c WHERE c.id = ANY($1)
 
 -- name: transaction
-SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
+SELECT t.txn, t.seq_number, t.action, t.id, t.app_id, t.author, t.overlay, t.created, t.updated,
+       t.deleted, t.purged, t.msg_text, t.msg_json, t.msg_binary,
+       naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
        ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
        ST_YMax(t.bbox) AS north
   FROM naksha_tx t WHERE t.txn = $1 ORDER BY t.i

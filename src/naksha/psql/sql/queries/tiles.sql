@@ -21,15 +21,17 @@ CASE WHEN s.seen IS NULL OR naksha_xyz_txn_next(s.jsondata) <= s.seen THEN s.jso
 -- The end of a state is visible in its namespace only.
 s.jsondata
 
+-- name: tile_geometry
+ST_Force2D(s.geo)
+
+-- name: tile_simplified
+ST_Simplify({{geometry}}, {{tolerance}})
+
 -- name: tile_shape
 -- The poles are not on the map; before PROJ 9 projecting them is an error, as is clipping a
 -- geometry with heights.
-ST_Transform(CASE WHEN s.geo @ ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326) THEN ST_Force2D(s.geo)
-    ELSE ST_ClipByBox2D(ST_Force2D(s.geo), ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326)) END, 3857)
-
--- name: tile_shape_flat
--- Scaled without projection; the tile itself is in degrees.
-ST_Force2D(s.geo)
+ST_Transform(CASE WHEN s.geo @ ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326) THEN {{geometry}}
+    ELSE ST_ClipByBox2D({{geometry}}, ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326)) END, 3857)
 
 -- name: tile_envelope
 -- A generic plan would compute it again for every row if it were not a subquery.

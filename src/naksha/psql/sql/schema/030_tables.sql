@@ -72,6 +72,7 @@ CREATE TABLE IF NOT EXISTS naksha_former (
 CREATE SEQUENCE IF NOT EXISTS naksha_tx_object_id_seq AS int8 CACHE 1;
 CREATE SEQUENCE IF NOT EXISTS naksha_tx_i_seq AS int8;
 
+-- `cells` are the tile cells (015) of former and new geometries; null stands for all of the world.
 CREATE TABLE IF NOT EXISTS naksha_tx (
     i          int8 NOT NULL DEFAULT nextval('naksha_tx_i_seq'),
     ts         timestamptz NOT NULL,
@@ -93,6 +94,7 @@ CREATE TABLE IF NOT EXISTS naksha_tx (
     purged     int8 NOT NULL DEFAULT 0,
     bbox       geometry(Polygon, 4326),
     overlay    int4 NOT NULL DEFAULT 0,
+    cells      int8[],
     PRIMARY KEY (txn, i),
     UNIQUE (txn, action, id)
 ) PARTITION BY RANGE (txn);
@@ -122,6 +124,19 @@ BEGIN
         CREATE INDEX naksha_version_ts ON naksha_version (seq_ts, seq_number);
     END IF;
 END $$;
+
+-- Tile cells of the log, folded (128): for each cell of a collection (its number) on main or on an
+-- overlay, the last transaction that recorded the cell itself, and the last one that recorded a
+-- cell below it. The row of collection 0 has the last folded transaction, and in `below` the first
+-- known one, if the log had expired before.
+CREATE TABLE IF NOT EXISTS naksha_cell (
+    collection int4 NOT NULL,
+    overlay    int4 NOT NULL,
+    cell       int8 NOT NULL,
+    own        int8 NOT NULL,
+    below      int8 NOT NULL,
+    PRIMARY KEY (collection, overlay, cell)
+) WITH (fillfactor = 70);
 
 -- Versions that must stay readable; collection null means all of them. A guarding pin also forbids
 -- dropping the collections and switching their history off.

@@ -137,7 +137,7 @@ RETURN coalesce(c.base, c.id);
 -- Advisory lock classes of this storage: (oid of its sequence, one of these numbers).
 --   0 marks a backend whose single-key locks are txn locks of this storage
 --   1 day rollover    2 publication    3 the sequencer sleeps    4 maintenance
---   5 the elected sequencer    6 optimal partitioning
+--   5 the elected sequencer    6 optimal partitioning    7 folding of tile cells
 --   16 + n is the write gate of collection n, -n that of overlay n
 CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
 STABLE PARALLEL SAFE
@@ -305,7 +305,7 @@ RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area
 -- same number, so no row can be added between the check and the insert.
 CREATE OR REPLACE FUNCTION naksha_tx_log(
     log_action text, log_id text, created int8, updated int8, deleted int8, purged int8,
-    area geometry) RETURNS void
+    area geometry, cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -314,24 +314,26 @@ BEGIN
     PERFORM naksha_mark_own();
     EXECUTE naksha_planned(
         'timestamptz, timestamptz, int8, text, text, text, text, int4, int8, int8, int8, int8, '
-        'geometry', format(
+        'geometry, int8[]', format(
         'INSERT INTO %1$I (ts, seq_ts, txn, action, id, app_id, author, overlay, created, updated, '
-        'deleted, purged, bbox) '
-        'SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 WHERE NOT EXISTS '
+        'deleted, purged, bbox, cells) '
+        'SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14 WHERE NOT EXISTS '
         '(SELECT FROM %1$I WHERE txn = $3 AND action = $4 AND id = $5)',
         naksha_log_partition(drawn)))
-        || format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
+        || format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
                   naksha_time_text(naksha_now()), nullif(current_setting('naksha.now', true), ''),
                   drawn, log_action, log_id, naksha_app_id(), naksha_author(),
-                  naksha_top_overlay(), created, updated, deleted, purged, naksha_box(area));
+                  naksha_top_overlay(), created, updated, deleted, purged, naksha_box(area),
+                  cells);
     PERFORM set_config(naksha_var('logged'), drawn::text, true);
 END $$;
 
--- Adds a signal to the log.
+-- Adds a signal to the log. A change of a collection itself counts for the whole world.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM naksha_tx_log(signal_action, signal_id, 0, 0, 0, 0, NULL);
+    PERFORM naksha_tx_log(signal_action, signal_id, 0, 0, 0, 0, NULL,
+                          CASE signal_action WHEN 'MESSAGE' THEN '{}' ELSE '{1}' END::int8[]);
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_message(
@@ -348,23 +350,47 @@ BEGIN
       USING naksha_txn(), message_id, message, attachment, attachment_binary;
 END $$;
 
+-- The tile cells that the transaction has recorded for a collection so far, as text with commas:
+-- the whole world, if an older version of naksha_tx_count has recorded none.
+CREATE OR REPLACE FUNCTION naksha_tx_cells(collection_number int) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    cells text[] := string_to_array(
+        current_setting(naksha_var('cells_' || collection_number), true), ':');
+BEGIN
+    RETURN CASE WHEN cells[1] = current_setting('naksha.xid') THEN cells[2] ELSE '1' END;
+END $$;
+
 -- The first counts of a collection are written with its log row. More of them accumulate in a
 -- transaction-local setting, which a savepoint rolls back as well, and are written by the deferred
--- trigger below: at most one update per collection and transaction.
+-- trigger below: at most one update per collection and transaction. Tile cells accumulate as text
+-- in a setting of their own, and are merged only when it is long.
 CREATE OR REPLACE FUNCTION naksha_tx_count(
     collection naksha_collection, created int8, updated int8, deleted int8, purged int8,
-    area geometry) RETURNS void
+    area geometry, cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     name     text := naksha_var('changes_' || collection.number);
+    known    text;
     sum      jsonb := nullif(current_setting(name, true), '')::jsonb;
     is_first bool := sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid');
 BEGIN
+    IF cardinality(cells) > 500 THEN
+        cells := naksha_merged_cells(cells);
+    END IF;
     IF is_first THEN
         sum := NULL;
         PERFORM naksha_tx_log('MODIFY_FEATURES', naksha_name(collection), created, updated,
-                              deleted, purged, area);
+                              deleted, purged, area, cells);
+    ELSE
+        known := nullif(naksha_tx_cells(collection.number), '');
     END IF;
+    known := concat_ws(',', known, nullif(array_to_string(cells, ','), ''));
+    IF length(known) > 16384 THEN
+        known := array_to_string(naksha_merged_cells(string_to_array(known, ',')::int8[]), ',');
+    END IF;
+    PERFORM set_config(naksha_var('cells_' || collection.number),
+                       current_setting('naksha.xid') || ':' || known, true);
     area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
     PERFORM set_config(name, jsonb_build_object(
         'xid', current_setting('naksha.xid'),
@@ -386,19 +412,22 @@ DECLARE
     name text := naksha_var('changes_' || collection_number);
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
     area geometry;
+    cells int8[];
 BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') OR (sum->'logged')::bool THEN
         RETURN;  -- The log row has all counts.
     END IF;
     PERFORM naksha_mark_own();
     area := sum->>'area';
-    EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry', format(
-        'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
+    cells := naksha_merged_cells(string_to_array(naksha_tx_cells(collection_number), ',')::int8[]);
+    EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry, int8[]', format(
+        'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7, '
+        'cells = $8 '
         'WHERE txn = $1 AND action = ''MODIFY_FEATURES'' AND id = $2',
         naksha_partition_of('naksha_tx', naksha_txn())))
-        || format('(%L, %L, %L, %L, %L, %L, %L)', naksha_txn(), collection_id, sum->>'created',
+        || format('(%L, %L, %L, %L, %L, %L, %L, %L)', naksha_txn(), collection_id, sum->>'created',
                   sum->>'updated', sum->>'deleted', sum->>'purged',
-                  naksha_box(area));
+                  naksha_box(area), cells);
 END $$;
 
 -- At the end of the transaction: writes more counts, and wakes the sequencer if it sleeps. If the

@@ -62,8 +62,9 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_hold(tbl);
     IF NOT naksha_is_ours(format('%I.%I', current_schema(), tbl)::regclass) THEN
-        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage, which does '
-            'not change it', tbl), jsonb_build_object('field', tbl));
+        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage, which only '
+            'changes its own tables', tbl), jsonb_build_object('field', tbl),
+            'Rename or remove the table');
     END IF;
 END $$;
 

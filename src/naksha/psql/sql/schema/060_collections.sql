@@ -276,7 +276,8 @@ BEGIN
         PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
-    PERFORM naksha_check_order(greatest(c.txn, naksha_last_write(c.id, naksha_txn())), c.id);
+    PERFORM naksha_check_order(
+        greatest(c.txn, naksha_logged_after(c, naksha_txn(), false)), c.id);
     RETURN c;
 END $$;
 
@@ -287,10 +288,12 @@ RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
          WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.overlay = 0
            AND t.txn > since);
 
--- The last transaction after `since` that purged features. A purge leaves no tombstone that the
--- order of a later creation could be checked against, so a creation checks this instead. Only the
--- days in which later numbers were drawn are read: mostly none, because the own number is the last.
-CREATE OR REPLACE FUNCTION naksha_last_purge(c naksha_collection, since int8) RETURNS int8
+-- The last transaction after `since` that wrote features of a collection, or purged some; 0 if none
+-- did. Only the days in which later numbers were drawn are read, so that no plan contains the whole
+-- log, whose partitions and indices would all be locked: mostly none, because the own number is the
+-- last.
+CREATE OR REPLACE FUNCTION naksha_logged_after(c naksha_collection, since int8, purges bool)
+RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -307,13 +310,21 @@ BEGIN
                         WHERE p.lo <= drawn AND p.hi > since);
     END IF;
     FOREACH part IN ARRAY parts LOOP
-        EXECUTE naksha_planned('text, int4, int8', format(
+        EXECUTE naksha_planned('text, int4, int8, bool', format(
             'SELECT max(txn) FROM %I WHERE id = $1 AND action = ''MODIFY_FEATURES'' '
-            'AND overlay = $2 AND txn > $3 AND purged > 0', part))
-            || format('(%L, %L, %L)', naksha_name(c), c.overlay, since) INTO found;
+            'AND overlay = $2 AND txn > $3 AND (purged > 0 OR NOT $4)', part))
+            || format('(%L, %L, %L, %L)', naksha_name(c), c.overlay, since, purges) INTO found;
         last := greatest(last, found);
     END LOOP;
     RETURN last;
+END $$;
+
+-- The last transaction after `since` that purged features. A purge leaves no tombstone that the
+-- order of a later creation could be checked against, so a creation checks this instead.
+CREATE OR REPLACE FUNCTION naksha_last_purge(c naksha_collection, since int8) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN naksha_logged_after(c, since, true);
 END $$;
 
 -- Refuses to remove what a guarding pin needs. No session can set a pin between this check and the

@@ -68,9 +68,9 @@ BEGIN
     SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o
      WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0011', format('The branch does not exist any more: its overlay '
-                             '%s was deleted', missing),
-                             '{"field": "layers"}');
+        PERFORM naksha_raise('N0011', format('The branch was deleted while it was in use '
+                             '(overlay %s)', missing),
+                             '{"field": "layers"}', 'Use another branch');
     END IF;
     IF EXISTS (SELECT FROM naksha_overlay n WHERE n.number = overlays[1] AND n.frozen) THEN
         PERFORM naksha_raise('N0005', 'The branch was rebased; open it again',

@@ -220,12 +220,12 @@ END $$;
 
 -- Log and order after plain SQL: `latest` is the latest transaction among the states replaced.
 CREATE OR REPLACE FUNCTION naksha_after_write(
-    c naksha_collection, latest int8, created int8, updated int8, deleted int8, area geometry)
-RETURNS void
+    c naksha_collection, latest int8, created int8, updated int8, deleted int8, area geometry,
+    cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_check_order(greatest(latest, c.txn), c.id);
-    PERFORM naksha_tx_count(c, created, updated, deleted, 0, area);
+    PERFORM naksha_tx_count(c, created, updated, deleted, 0, area, cells);
 END $$;
 
 -- The row trigger reads tombstones without a lock, because a row that waits for the index must not
@@ -267,9 +267,12 @@ DECLARE
     n     int8;
     area  geometry;
     latest int8;
+    corners int8[];
 BEGIN
     PERFORM naksha_mark_own();
-    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) INTO n, area FROM new_rows;
+    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326),
+           array_agg(DISTINCT naksha_corners(box)) FILTER (WHERE box IS NOT NULL)
+      INTO n, area, corners FROM (SELECT geo, geo::box3d AS box FROM new_rows OFFSET 0) AS made;
     PERFORM naksha_check_arrived(c, n);
     IF n > 0 THEN
         PERFORM naksha_check_tombs(c, array_agg(jsondata->>'id'),
@@ -280,7 +283,7 @@ BEGIN
             SELECT array_agg(jsondata->>'id') FROM new_rows
              WHERE (naksha_xyz(jsondata)->>'version')::int8 > 1)) AS u;
         latest := greatest(latest, naksha_last_purge(c, naksha_txn()));
-        PERFORM naksha_after_write(c, latest, n, 0, 0, area);
+        PERFORM naksha_after_write(c, latest, n, 0, 0, area, naksha_cover(corners));
     END IF;
     RETURN NULL;
 END $$;
@@ -295,14 +298,18 @@ DECLARE
     n     int8;
     area  geometry;
     latest int8;
+    corners int8[];
 BEGIN
     PERFORM naksha_mark_own();
     IF NOT EXISTS (SELECT FROM new_rows) THEN
         RETURN NULL;
     END IF;
     txn := naksha_txn();
-    SELECT ST_SetSRID(ST_Extent(geo), 4326) INTO area
-      FROM (SELECT geo FROM old_rows UNION ALL SELECT geo FROM new_rows) AS both_sides;
+    SELECT ST_SetSRID(ST_Extent(geo), 4326),
+           array_agg(DISTINCT naksha_corners(box)) FILTER (WHERE box IS NOT NULL)
+      INTO area, corners
+      FROM (SELECT geo, geo::box3d AS box FROM old_rows UNION ALL
+            SELECT geo, geo::box3d FROM new_rows OFFSET 0) AS both_sides;
     SELECT count(*) FILTER (WHERE naksha_xyz_txn(jsondata) <> txn), max(naksha_xyz_txn(jsondata))
       INTO n, latest FROM old_rows;
     day := naksha_history_day(c, txn);
@@ -310,7 +317,7 @@ BEGIN
         EXECUTE format('INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
                        day) USING txn;
     END IF;
-    PERFORM naksha_after_write(c, latest, 0, n, 0, area);
+    PERFORM naksha_after_write(c, latest, 0, n, 0, area, naksha_cover(corners));
     RETURN NULL;
 END $$;
 
@@ -323,10 +330,13 @@ DECLARE
     n     int8;
     area  geometry;
     latest int8;
+    corners int8[];
 BEGIN
     PERFORM naksha_mark_own();
-    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), max(naksha_xyz_txn(jsondata))
-      INTO n, area, latest FROM old_rows;
+    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), max(naksha_xyz_txn(jsondata)),
+           array_agg(DISTINCT naksha_corners(box)) FILTER (WHERE box IS NOT NULL)
+      INTO n, area, latest, corners
+      FROM (SELECT geo, jsondata, geo::box3d AS box FROM old_rows OFFSET 0) AS gone;
     IF n > 0 THEN
         txn := naksha_txn();
         EXECUTE 'WITH gone AS (SELECT jsondata->>''id'' AS id, i, geo, jsondata, '
@@ -335,7 +345,7 @@ BEGIN
              || ' SELECT FROM tombs'
           USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
                 naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
-        PERFORM naksha_after_write(c, latest, 0, 0, n, area);
+        PERFORM naksha_after_write(c, latest, 0, 0, n, area, naksha_cover(corners));
     END IF;
     RETURN NULL;
 END $$;

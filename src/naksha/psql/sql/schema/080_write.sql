@@ -12,11 +12,12 @@ BEGIN
             id text, action text, uuid text, version int8, feature bytea);
     END IF;
     -- Result of one statement on its leaf. `created` are ids, `tombs` the sorted numbers `i` of
-    -- their tombstones, null for none; `bad` is the reason to roll back.
+    -- their tombstones, null for none; `corners` are those of former and new geometries (015);
+    -- `bad` is the reason to roll back.
     IF to_regtype('naksha_written') IS NULL THEN
         CREATE TYPE naksha_written AS (
             outcomes naksha_outcome[], created text[], updated int8, deleted int8, tombs int8[],
-            latest int8, area geometry, bad jsonb);
+            latest int8, area geometry, bad jsonb, corners int8[]);
     END IF;
 END $$;
 
@@ -160,6 +161,17 @@ RETURN format($sql$, numbered AS (
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
+-- A CTE with the area of boxes, and their corners (015); both null without a box. (This takes less
+-- time than ST_Extent does for the area alone.)
+CREATE OR REPLACE FUNCTION naksha_extent_sql(boxes text) RETURNS text
+STABLE
+RETURN format($sql$, extent AS (
+    SELECT ST_MakeEnvelope(min(ST_XMin(box)), min(ST_YMin(box)), max(ST_XMax(box)),
+                           max(ST_YMax(box)), 4326) AS area,
+           array_agg(DISTINCT naksha_corners(box)) AS corners
+      FROM (%s OFFSET 0) AS boxes WHERE box IS NOT NULL
+)$sql$, boxes);
+
 -- Raises the error of a verdict.
 CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -295,6 +307,7 @@ DECLARE
     updated int8 := 0;
     deleted int8 := 0;
     area    geometry;
+    corners int8[];
 BEGIN
     PERFORM naksha_mark_own();
     known := naksha_lock_known(c, coalesce(locked, ids), coalesce(locked_counts, counts));
@@ -325,11 +338,12 @@ BEGIN
         updated := updated + r.updated;
         deleted := deleted + r.deleted;
         area := CASE WHEN area IS NULL THEN r.area ELSE ST_Envelope(ST_Collect(area, r.area)) END;
+        corners := corners || r.corners;
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
     END LOOP;
     IF created + updated + deleted > 0 OR area IS NOT NULL THEN
-        PERFORM naksha_tx_count(c, created, updated, deleted, 0, area);
+        PERFORM naksha_tx_count(c, created, updated, deleted, 0, area, naksha_cover(corners));
     END IF;
 END $$;
 

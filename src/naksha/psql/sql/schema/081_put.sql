@@ -57,23 +57,26 @@ RETURN format($sql$WITH input AS (
     SELECT id, verdict, naksha_xyz(jsondata) AS xyz, geo, jsondata FROM states
     UNION ALL
     SELECT id, verdict, old_xyz, old_geo, old_json FROM judged WHERE verdict = 'RETAINED'
-)
+)%5$s
 SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
                 CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome) FROM told),
        array_agg(id) FILTER (WHERE old_i IS NULL),
        count(*) FILTER (WHERE old_i IS NOT NULL AND old_xyz->>'txn' <> $1::text),
        0, array_agg(tomb_i ORDER BY tomb_i) FILTER (WHERE tomb_i IS NOT NULL),
        max(greatest((old_xyz->>'txn')::int8, (tomb_xyz->>'txn')::int8)),
-       ST_SetSRID(ST_Collect(ST_Extent(geo)::geometry, ST_Extent(old_geo)::geometry), 4326),
+       (SELECT area FROM extent),
        coalesce((SELECT jsonb_build_object('verdict', verdict, 'feature', id, 'head',
                    convert_from(naksha_feature(old_geo, old_json), 'UTF8')::jsonb)
           FROM judged WHERE verdict IN ('CONFLICT', 'MISSING', 'EXISTS') ORDER BY id LIMIT 1),
           CASE WHEN (SELECT count(*) FROM changed) + (SELECT count(*) FROM added) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT corners FROM extent)
   FROM states$sql$,
     leaf, c.id || '_del', naksha_numbers(c),
     naksha_kept_sql(day, 'SELECT old_i, old_geo, naksha_closed(old_json, $1) FROM states '
-                         'WHERE old_i IS NOT NULL'));
+                         'WHERE old_i IS NOT NULL'),
+    naksha_extent_sql('SELECT geo::box3d AS box FROM states UNION ALL '
+                      'SELECT old_geo::box3d FROM states WHERE old_geo IS DISTINCT FROM geo'));
 
 -- Writes one feature from plain SQL, where INSERT … ON CONFLICT cannot be used: the GeoJSON
 -- contains its geometry, or it is a separate argument; the collection's prefix is removed from the

@@ -15,21 +15,23 @@ RETURN format($sql$WITH old AS (
      ORDER BY (xyz->>'qrid') COLLATE "C"
 )%2$s, removed AS (
     DELETE FROM %1$I AS head USING tombs t WHERE head.i = t.old_i RETURNING head.i
-)
+)%3$s
 SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
                           (naksha_xyz(jsondata)->>'version')::int8,
                           CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome)
           FROM tombs)
        || (SELECT array_agg((id, 'RETAINED', NULL, NULL, NULL)::naksha_outcome) FROM judged
             WHERE i IS NULL AND NOT bad),
-       NULL, 0, count(*), NULL, max((old_xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
+       NULL, 0, count(*), NULL, max((old_xyz->>'txn')::int8), (SELECT area FROM extent),
        coalesce((SELECT jsonb_build_object('feature', id, 'verdict', 'CONFLICT', 'head',
                    convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb)
           FROM judged WHERE bad ORDER BY id LIMIT 1),
           CASE WHEN (SELECT count(*) FROM removed) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT corners FROM extent)
   FROM tombs$sql$, leaf, naksha_tombs_sql(c, day,
-    $sql$CASE $15 WHEN 'unmask' THEN '{"masks": false}'::jsonb ELSE '{}' END$sql$));
+    $sql$CASE $15 WHEN 'unmask' THEN '{"masks": false}'::jsonb ELSE '{}' END$sql$),
+    naksha_extent_sql('SELECT geo::box3d AS box FROM tombs'));
 
 CREATE OR REPLACE FUNCTION naksha_restore_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
@@ -43,19 +45,21 @@ RETURN format($sql$WITH tomb AS (
       FROM numbered
 )%4$s, added AS (
     INSERT INTO %5$I SELECT i, geo, jsondata FROM states ON CONFLICT DO NOTHING RETURNING i
-)
+)%6$s
 SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
                   (naksha_xyz(jsondata)->>'version')::int8,
                   CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome),
-       NULL, count(*), 0, NULL, max((xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
+       NULL, count(*), 0, NULL, max((xyz->>'txn')::int8), (SELECT area FROM extent),
        coalesce((SELECT jsonb_build_object('feature', n, 'verdict', 'MISSING') FROM unnest($7) n
           WHERE n NOT IN (SELECT id FROM states) ORDER BY n LIMIT 1),
           CASE WHEN (SELECT count(*) FROM added) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT corners FROM extent)
   FROM states$sql$,
     c.id || '_del', naksha_numbers(c), naksha_moved_sql('UPDATE'),
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
-     WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
+     WHERE (xyz->>'txn')::int8 < $1$sql$), leaf,
+    naksha_extent_sql('SELECT geo::box3d AS box FROM states'));
 
 -- The ids whose tombstones are not younger than a transaction.
 CREATE OR REPLACE FUNCTION naksha_dead(c naksha_collection, ids text[], at int8) RETURNS text[]
@@ -101,7 +105,7 @@ BEGIN
     IF dead IS NOT NULL THEN
         SELECT * INTO gone FROM naksha_untomb(c, naksha_txn(), dead);
         PERFORM naksha_check_order(greatest(gone.latest, c.txn), naksha_name(c));
-        PERFORM naksha_tx_count(c, 0, 0, 0, cardinality(gone.removed), NULL);
+        PERFORM naksha_tx_count(c, 0, 0, 0, cardinality(gone.removed), NULL, '{}');
     END IF;
     RETURN QUERY SELECT n, CASE WHEN n = ANY(dead) THEN 'PURGED' ELSE 'RETAINED' END,
                         NULL::text, NULL::int8, NULL::bytea FROM unnest(ids) n;

@@ -119,7 +119,7 @@ END $$;
 
 -- Whether transactions after the first one, up to the last one, are committed but not published.
 CREATE OR REPLACE FUNCTION naksha_has_unpublished(first int8, last int8) RETURNS bool
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     found     bool;
     statement text := 'SELECT EXISTS (SELECT FROM %I WHERE seq_number IS NULL AND txn > $1 '

@@ -334,9 +334,9 @@ BEGIN ATOMIC
 END;
 
 -- The next partition of the log to expire, null for none: older than the retention of the storage,
--- completely settled, below every pin and below the last version. Its versions are removed first,
--- so that a request for one fails with Expired; rows that determine the floor of a collection
--- without history are kept.
+-- completely settled, below every pin, below the last version and folded (128). Its versions are
+-- removed first, so that a request for one fails with Expired; rows that determine the floor of a
+-- collection without history are kept.
 CREATE OR REPLACE FUNCTION naksha_log_expire_next(now_ms int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -346,7 +346,7 @@ DECLARE
     p     record;
 BEGIN
     PERFORM naksha_mark_own();
-    bound := least(bound, (SELECT max(v.txn) FROM naksha_version v),
+    bound := least(bound, (SELECT max(v.txn) FROM naksha_version v), naksha_folded_txn(),
         (SELECT naksha_cutoff(now_ms, s.tx_log_days) FROM naksha_storage s));
     SELECT * INTO p FROM naksha_partitions('naksha_tx') q
      WHERE q.hi <= bound AND NOT q.pending ORDER BY q.lo LIMIT 1;

@@ -3,8 +3,8 @@
 -- the log. All or nothing: an interrupted load leaves only tables that belong to no collection, and
 -- those are swept.
 --
--- Tables of job n: naksha_stage_n_s0 … _sf hold what was staged, without a number;
--- naksha_stage_n_p0 … _pf become the leaves.
+-- The tables naksha_stage_n_p0 … _pf of job n become the leaves. They are filled from staged parts
+-- (115), or from the only leaf of a collection that grows (122).
 
 CREATE SEQUENCE IF NOT EXISTS naksha_stage_seq AS int4 MAXVALUE 1073741823 CYCLE;
 
@@ -53,17 +53,6 @@ BEGIN
     END IF;
 END $$;
 
--- Features of one leaf, cut at the place of the storage's part of the namespace: `head` ends inside
--- `properties`, `tail` begins with the tags. `n` is the staging order.
-CREATE OR REPLACE FUNCTION naksha_stage_create(job int, leaf text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM naksha_check_job(job, leaf);
-    EXECUTE format('CREATE TABLE %I (n int8 NOT NULL, wkb bytea, head text NOT NULL, '
-                   'tail text NOT NULL) WITH (autovacuum_enabled = off)',
-                   naksha_stage_name(job, 's', leaf));
-END $$;
-
 -- A table that can become a leaf. The CHECK avoids the scan of ATTACH.
 CREATE OR REPLACE FUNCTION naksha_stage_create_leaf(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -76,74 +65,33 @@ BEGIN
                    naksha_stage_name(job, 'p', leaf), leaf);
 END $$;
 
--- Moves staged rows into the leaf table. `mark` and `after_i` are the parts of the namespace that
--- all rows share, before and after the row's number.
-CREATE OR REPLACE FUNCTION naksha_stage_fill(
-    job int, leaf text, first_i int8, mark text, after_i text, in_order bool) RETURNS void
+-- The number of features of a table, their area and their tile cells.
+CREATE OR REPLACE FUNCTION naksha_measure(
+    tbl text, OUT features int8, OUT area geometry, OUT cells int8[])
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    EXECUTE format($sql$INSERT INTO %I (i, geo, jsondata)
-        SELECT s.i, ST_Force3D(ST_SetSRID(ST_GeomFromWKB(s.wkb), 4326)),
-               (s.head || $2 || s.i || $3 || s.tail)::jsonb
-          FROM (SELECT $1 - 1 + row_number() OVER (%s) AS i, wkb, head, tail FROM %I) AS s$sql$,
-        naksha_stage_name(job, 'p', leaf), CASE WHEN in_order THEN 'ORDER BY n' ELSE '' END,
-        naksha_stage_name(job, 's', leaf)) USING first_i, mark, after_i;
-END $$;
-
--- Of several rows with the same id the one with the highest number is kept.
-CREATE OR REPLACE FUNCTION naksha_stage_last_wins(job int, leaf text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    EXECUTE format('DELETE FROM %1$I AS t USING (SELECT jsondata->>''id'' AS id, max(i) AS i '
-                   'FROM %1$I GROUP BY 1 HAVING count(*) > 1) AS last '
-                   'WHERE t.jsondata->>''id'' = last.id AND t.i < last.i',
-                   naksha_stage_name(job, 'p', leaf));
-END $$;
-
--- Builds the indices of a filled leaf table; its unique index detects duplicate ids. Returns the
--- number of features, and their area.
-CREATE OR REPLACE FUNCTION naksha_stage_index(
-    job int, leaf text, points_only bool, OUT features int8, OUT area geometry)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
-DECLARE
-    tbl text := naksha_stage_name(job, 'p', leaf);
-BEGIN
-    PERFORM naksha_check_job(job, leaf), naksha_hold(tbl);
-    BEGIN
-        PERFORM naksha_create_indices(tbl, 'head', points_only);
-    EXCEPTION WHEN unique_violation THEN
-        PERFORM naksha_stage_last_wins(job, leaf);
-        PERFORM naksha_create_indices(tbl, 'head', points_only);
-    END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
-END $$;
-
--- Processes one leaf of a staged load, from the staged rows to the indexed table. Rows are numbered
--- in their physical order; only if an id occurs twice does the order matter, and they are sorted.
-CREATE OR REPLACE FUNCTION naksha_stage_leaf(
-    job int, leaf text, first_i int8, mark text, after_i text, points_only bool,
-    OUT features int8, OUT area geometry)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
-DECLARE
-    tbl text := naksha_stage_name(job, 'p', leaf);
-BEGIN
-    PERFORM naksha_check_job(job, leaf), naksha_hold(naksha_stage_name(job, 's', leaf));
-    PERFORM naksha_stage_create_leaf(job, leaf),
-            naksha_stage_fill(job, leaf, first_i, mark, after_i, false);
-    BEGIN
-        PERFORM naksha_create_indices(tbl, 'head', points_only);
-    EXCEPTION WHEN unique_violation THEN
-        EXECUTE format('TRUNCATE %I', tbl);
-        PERFORM naksha_stage_fill(job, leaf, first_i, mark, after_i, true),
-                naksha_stage_last_wins(job, leaf),
-                naksha_create_indices(tbl, 'head', points_only);
-    END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), naksha_merged_cells('
+                   'naksha_cover(array_agg(DISTINCT naksha_corners(box)) '
+                   'FILTER (WHERE box IS NOT NULL))) '
+                   'FROM (SELECT geo, geo::box3d AS box FROM %I OFFSET 0) AS t', tbl)
+       INTO features, area, cells;
 END $$;
 
 -- ---- The coordinator ----------------------------------------------------------------------------
+
+-- Refuses a collection whose leaves are published: a replica receives neither the tables that would
+-- replace them nor any later change of them.
+CREATE OR REPLACE FUNCTION naksha_check_unpublished(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF naksha_is_published(collection_id) THEN
+        PERFORM naksha_raise('N0009', format('Collection %L is published for logical replication; '
+            'a replica would not receive the tables of a bulk load', collection_id),
+            jsonb_build_object('collection', collection_id),
+            'Write the features in normal transactions, or load a new collection and publish it '
+            'then');
+    END IF;
+END $$;
 
 -- Refuses a collection that is not empty.
 CREATE OR REPLACE FUNCTION naksha_bulk_check_empty(c naksha_collection) RETURNS void
@@ -179,7 +127,7 @@ BEGIN
         PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it '
             'or choose another id', jsonb_build_object('collection', collection_id));
     END IF;
-    PERFORM naksha_bulk_check_empty(c);
+    PERFORM naksha_bulk_check_empty(c), naksha_check_unpublished(c.id);
     RETURN naksha_collection_info(c);
 END $$;
 
@@ -251,10 +199,10 @@ BEGIN
     PERFORM naksha_create_leaf_triggers(part, collection_id);
 END $$;
 
--- Completes a load: attaches the tables, writes the log, and drops the staged rows. `last_i` is the
--- highest number used.
+-- Completes a load: attaches the tables and writes the log. `last_i` is the highest number used.
 CREATE OR REPLACE FUNCTION naksha_bulk_finish(
-    collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
+    collection_id text, job int, last_i int8, features int8, area geometry,
+    cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     c    naksha_collection := naksha_open_alone(collection_id);
@@ -267,10 +215,9 @@ BEGIN
     -- The first table also replaces a single leaf, which holds all digits.
     FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
         PERFORM naksha_bulk_attach(collection_id, job, leaf);
-        EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(),
-                       naksha_stage_name(job, 's', leaf));
     END LOOP;
-    PERFORM naksha_set_grown(collection_id), naksha_tx_count(c, features, 0, 0, 0, area);
+    PERFORM naksha_set_grown(collection_id),
+            naksha_tx_count(c, features, 0, 0, 0, area, cells);
 END $$;
 
 -- Drops the tables of a job.
@@ -284,7 +231,7 @@ BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
                  WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                    AND k.relkind = 'r'
-                   AND k.relname ~ ('^naksha_stage_' || job || '_[sp][0-9a-f]$') LOOP
+                   AND k.relname ~ ('^naksha_stage_' || job || '_p[0-9a-f]$') LOOP
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(), name);
         dropped := dropped + 1;
     END LOOP;
@@ -299,11 +246,11 @@ DECLARE
     job     int;
     dropped int := 0;
 BEGIN
-    FOR job IN SELECT DISTINCT substring(k.relname, '^naksha_stage_(\d+)_[sp][0-9a-f]$')::int
+    FOR job IN SELECT DISTINCT substring(k.relname, '^naksha_stage_(\d+)_p[0-9a-f]$')::int
                  FROM pg_class k
                 WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                   AND k.relkind = 'r'
-                  AND k.relname ~ '^naksha_stage_\d+_[sp][0-9a-f]$' LOOP
+                  AND k.relname ~ '^naksha_stage_\d+_p[0-9a-f]$' LOOP
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(naksha_lock_class(), naksha_stage_key(job));
         BEGIN
             dropped := dropped + naksha_stage_drop(job);

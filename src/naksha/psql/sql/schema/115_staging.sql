@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- The settings of a collection that a job may write to, null if it is new; and whether it can be
--- filled by the bulk path.
+-- filled by the bulk path: it is empty, and its leaves are not published to a replica.
 CREATE OR REPLACE FUNCTION naksha_staged_look(
     collection_id text, OUT info jsonb, OUT is_empty bool)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -49,6 +49,7 @@ BEGIN
     info := naksha_collection_info(c);
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I) AND NOT EXISTS (SELECT FROM %I)',
                    c.id, c.id || '_del') INTO is_empty;
+    is_empty := is_empty AND NOT naksha_is_published(c.id);
 END $$;
 
 -- ---- Attempts -----------------------------------------------------------------------------------
@@ -195,9 +196,11 @@ BEGIN
         'once', feature_id), jsonb_build_object('feature', feature_id, 'field', 'id'));
 END $$;
 
--- Builds the indices of a filled leaf table. Returns the number of features, and their area.
+-- Builds the indices of a filled leaf table. Returns the number of features, their area and their
+-- tile cells.
 CREATE OR REPLACE FUNCTION naksha_staged_index(
-    load int, leaf text, points_only bool, OUT features int8, OUT area geometry)
+    load int, leaf text, points_only bool, OUT features int8, OUT area geometry,
+    OUT cells int8[])
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     tbl   text := naksha_stage_name(load, 'p', leaf);
@@ -211,8 +214,7 @@ BEGIN
                        'ORDER BY 1 LIMIT 1', tbl) INTO twice;
         PERFORM naksha_raise_staged_twice(twice);
     END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
+    SELECT m.* INTO features, area, cells FROM naksha_measure(tbl) m;
 END $$;
 
 -- ---- Writing to a collection that has features --------------------------------------------------

@@ -119,7 +119,9 @@ RETURN format($sql$WITH numbered AS MATERIALIZED (
     INSERT INTO %4$I (i, geo, jsondata) SELECT i, geo, jsondata FROM states WHERE dead
 )%5$s
 SELECT count(*) FILTER (WHERE NOT dead) AS live, count(*) FILTER (WHERE dead) AS dead,
-       ST_SetSRID(ST_Extent(geo), 4326) AS area FROM states$sql$,
+       ST_SetSRID(ST_Extent(geo), 4326) AS area,
+       naksha_cover(array_agg(DISTINCT naksha_corners(box)) FILTER (WHERE box IS NOT NULL)) AS cells
+  FROM (SELECT *, geo::box3d AS box FROM states OFFSET 0) AS shapes$sql$,
     format('%I', c.id || '_i_seq'), rows, c.id, c.id || '_del',
     CASE WHEN day IS NULL THEN '' ELSE format($sql$, backup AS (
     INSERT INTO %I (i, geo, jsondata)
@@ -164,6 +166,7 @@ DECLARE
     c           naksha_collection;
     rows        text;
     area        geometry;
+    cells       int8[];
 BEGIN
     PERFORM naksha_mark_own();
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);
@@ -181,13 +184,13 @@ BEGIN
     PERFORM setval(numbers, last_i) WHERE last_i > 0;
     PERFORM naksha_adopt_indices(c, false);
     EXECUTE naksha_adopt_sql(c, rows, CASE WHEN c.off_since IS NULL
-            THEN naksha_ensure_day(c.id || '_hst', naksha_txn()) END) INTO live, dead, area
+            THEN naksha_ensure_day(c.id || '_hst', naksha_txn()) END) INTO live, dead, area, cells
       USING naksha_txn(), naksha_guid_prefix(naksha_storage_id(), c.id, naksha_txn()),
             coalesce(naksha_author(), c.author, naksha_app_id()), naksha_app_id(),
             naksha_epoch_ms(naksha_now()), naksha_clock_ms();
     PERFORM naksha_adopt_indices(c, true);
     IF live + dead > 0 THEN
-        PERFORM naksha_tx_count(c, live, 0, dead, 0, area);
+        PERFORM naksha_tx_count(c, live, 0, dead, 0, area, cells);
     END IF;
     IF (settings->>'keepSource')::bool IS NOT TRUE THEN
         EXECUTE format('DROP TABLE %s', source);

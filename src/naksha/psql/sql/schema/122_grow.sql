@@ -153,16 +153,28 @@ BEGIN
 END $$;
 
 -- The swap. Readers wait for it; if a reader holds its lock for longer than the timeout, the swap
--- fails, and the caller retries. The timeout is less than deadlock_timeout (1 s).
+-- fails, and the caller retries. The timeout is less than deadlock_timeout (1 s). The new leaves
+-- join the publications of the old one; a replica stops until it has them (docs/replication.md). A
+-- publication of some rows or columns depends on the old leaf, and so blocks growth.
 CREATE OR REPLACE FUNCTION naksha_grow_swap(collection_id text, job int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning'
 SET lock_timeout = '500ms' AS $$
+DECLARE
+    publications text[] := ARRAY(
+        SELECT p.pubname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+         WHERE r.prrelid = to_regclass(quote_ident(collection_id || '_p0')));
+    publication  text;
 BEGIN
     PERFORM naksha_check_job(job), naksha_hold_own(collection_id),
             naksha_grow_give_way(collection_id);
     EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', collection_id);
     EXECUTE format('DROP TABLE %I', collection_id || '_p0');
     PERFORM naksha_bulk_attach(collection_id, job, to_hex(n)) FROM generate_series(0, 15) n;
+    FOREACH publication IN ARRAY publications LOOP
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE %s', publication,
+            (SELECT string_agg(format('%I', collection_id || '_p' || to_hex(n)), ', ')
+               FROM generate_series(0, 15) n));
+    END LOOP;
     PERFORM naksha_set_grown(collection_id);
 END $$;
 
@@ -211,7 +223,7 @@ BEGIN
     END IF;
     job := naksha_stage_open();
     PERFORM naksha_grow_fill(c.id, job);
-    PERFORM naksha_stage_index(job, to_hex(n), c.points_only) FROM generate_series(0, 15) n;
+    PERFORM naksha_staged_index(job, to_hex(n), c.points_only) FROM generate_series(0, 15) n;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id) INTO is_used;
     deadline := clock_timestamp() + interval '5 seconds';
     WHILE is_used LOOP

@@ -152,14 +152,14 @@ DECLARE
     part     text := collection_id || '_p' || leaf;
     features int8;
     area     geometry;
+    cells    int8[];
 BEGIN
-    PERFORM naksha_change_partitions(c, 16);
+    PERFORM naksha_check_unpublished(c.id), naksha_change_partitions(c, 16);
     IF to_regclass(quote_ident(source)) IS NOT NULL THEN
         EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', source);
     END IF;
     PERFORM naksha_check_leaf_table(c, leaf, source), naksha_check_leaf(c, leaf, source);
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', source)
-       INTO features, area;
+    SELECT m.* INTO features, area, cells FROM naksha_measure(source) m;
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', collection_id);
     EXECUTE format('DROP TABLE %I', part);
     EXECUTE format('ALTER TABLE %I RENAME TO %I', source, part);
@@ -174,7 +174,7 @@ BEGIN
                    leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
     PERFORM naksha_create_leaf_triggers(part, collection_id);
     IF features > 0 THEN
-        PERFORM naksha_tx_count(c, features, 0, 0, 0, area);
+        PERFORM naksha_tx_count(c, features, 0, 0, 0, area, cells);
     END IF;
     RETURN features;
 END $$;

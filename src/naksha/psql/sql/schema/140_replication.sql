@@ -10,7 +10,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
     SELECT t.name FROM (VALUES ('naksha_tx', true), ('naksha_storage', false),
             ('naksha_collection', false), ('naksha_former', false), ('naksha_version', false),
-            ('naksha_pin', false), ('naksha_kept', false), ('naksha_overlay', false))
+            ('naksha_pin', false), ('naksha_kept', false), ('naksha_overlay', false),
+            ('naksha_cell', false))
         AS t(name, is_root) WHERE t.is_root = by_root
     UNION ALL
     SELECT c.id || s.suffix FROM naksha_collection c,

@@ -229,5 +229,6 @@ SELECT naksha_guard(t.name, 'INSERT OR UPDATE OR DELETE OR TRUNCATE', t.hint)
      'naksha_pin_remove(name)'),
     ('naksha_kept', 'Use naksha_keep(kind, id, value, expected) or naksha_forget(kind, id, '
      'expected)'),
+    ('naksha_cell', 'Use naksha_fold_cells(), as the library does'),
     ('naksha_migration', 'Use naksha_migration_done(steps, fingerprint), as the library does')
   ) AS t(name, hint);

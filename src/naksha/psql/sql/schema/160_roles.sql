@@ -13,8 +13,7 @@ BEGIN
               WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
                 AND p.proname IN ('naksha_make_day', 'naksha_prepare_log',
                     'naksha_create_tables', 'naksha_create_overlay_tables', 'naksha_write_comment',
-                    'naksha_stage_create', 'naksha_stage_create_leaf', 'naksha_stage_index',
-                    'naksha_stage_leaf', 'naksha_stage_drop', 'naksha_bulk_finish',
+                    'naksha_stage_create_leaf', 'naksha_stage_drop', 'naksha_bulk_finish',
                     'naksha_staged_open', 'naksha_staged_close', 'naksha_staged_index',
                     'naksha_sweep_staged') LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', f);

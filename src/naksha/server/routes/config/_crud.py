@@ -14,7 +14,7 @@ from naksha.hub.config.change_rights import check_listing, check_visible, is_vis
 from naksha.hub.config.objects import HubObject, patched, replaced
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor, RequestContext
-from naksha.server.openapi.config_schemas import answers, body_of, changes, patch_of
+from naksha.server.openapi.config_schemas import body_of, changes, patch_of, returns
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import JSON, is_current, json_response
@@ -125,8 +125,8 @@ class ConfigRoutes(Generic[H]):
         now = changes(document, f"The {name} after the change.")
         gone: Responses = {204: {"description": "Removed; for clients that do not accept JSON."}}
         several: Any = list[document]  # type: ignore[valid-type]
-        self.lists = _described(answers(several, "The objects visible to the actor, by id."))
-        self.shows = _described(answers(document, f"The {name}."))
+        self.lists = _described(returns(several, "The objects visible to the actor, by id."))
+        self.shows = _described(returns(document, f"The {name}."))
         self.replaces = _described(now, body_of(document, f"The {name}."))
         self.patches = _described(now, patch_of(document))
         self.removes = _described({**gone, **changes(document, f"The removed {name}.")})

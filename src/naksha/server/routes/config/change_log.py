@@ -9,7 +9,7 @@ from starlette.responses import Response
 from naksha.hub.config.change_log import ConfigLog
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
+from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, returns
 from naksha.server.responses.encoding import json_response
 from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import QueryParam, Router
@@ -20,7 +20,7 @@ router = Router(tags=["configuration"])
 @router.get(
     "/hub/configuration/changes",
     responses={
-        **answers(ConfigurationChangesDocument, "Commits of the configuration."),
+        **returns(ConfigurationChangesDocument, "Commits of the configuration."),
         410: {"description": "The requested part of the log has been deleted."},
     },
 )

@@ -16,9 +16,9 @@ from naksha.model.limits import INT8_MAX
 from naksha.server.openapi.config_schemas import (
     CollectionDocument,
     CollectionSettings,
-    answers,
     body_of,
     changes,
+    returns,
 )
 from naksha.server.responses.encoding import JSON, json_response
 from naksha.server.routes.config._crud import ConfigRequest, ConfigRequestDep
@@ -33,7 +33,7 @@ Dropped = Annotated[bool, QueryParam(description="Include dropped collections.")
 
 @router.get(
     COLLECTIONS,
-    responses=answers(list[CollectionDocument], "The collections."),
+    responses=returns(list[CollectionDocument], "The collections."),
 )
 async def list_collections(
     storage_id: str, request: ConfigRequestDep, dropped: Dropped = False
@@ -44,7 +44,7 @@ async def list_collections(
     return json_response(request.http, found)
 
 
-@router.get(COLLECTION, responses=answers(CollectionDocument, "The collection."))
+@router.get(COLLECTION, responses=returns(CollectionDocument, "The collection."))
 async def get_collection(
     storage_id: str, collection_id: str, request: ConfigRequestDep
 ) -> Response:

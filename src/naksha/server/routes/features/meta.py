@@ -14,8 +14,8 @@ from naksha.server.routing.declarations import BodyParam, Router
 
 router = Router(prefix="/hub/spaces/{space_id}/meta", tags=["features"])
 
-_ONE: Final = documents.answers("The meta feature.", FEATURE)
-_MANY: Final = documents.answers("The meta features.", FEATURES)
+_ONE: Final = documents.returns("The meta feature.", FEATURE)
+_MANY: Final = documents.returns("The meta features.", FEATURES)
 _CHANGED: Final = documents.changes("The meta feature.", FEATURE)
 
 

@@ -48,7 +48,7 @@ def _answer(content: SpaceStatistics) -> dict[str, Any]:
     found = content.statistics
     box = found.bbox.value
     edges = None if box is None else [box.west, box.south, box.east, box.north]
-    answer = {
+    response = {
         "type": "StatisticsResponse",
         "count": found.count,
         "byteSize": found.byte_size,
@@ -63,7 +63,7 @@ def _answer(content: SpaceStatistics) -> dict[str, Any]:
         "minVersion": content.min_version,
         "maxVersion": content.max_version,
     }
-    return answer | {name: Figure(value) for name, value in versions.items() if value is not None}
+    return response | {name: Figure(value) for name, value in versions.items() if value is not None}
 
 
 def _keys(figure: Figure[tuple[KeyCount, ...]], **more: bool) -> dict[str, Any]:

@@ -121,9 +121,9 @@ Operation = Annotated[
 ]
 
 
-_ONE: Final = documents.answers("The branch.", documents.BRANCH)
-_MANY: Final = documents.answers("The branches.", listed(documents.BRANCH))
-_WAITING: Final = documents.answers("The pending merges.", listed(documents.CONFLICT))
+_ONE: Final = documents.returns("The branch.", documents.BRANCH)
+_MANY: Final = documents.returns("The branches.", listed(documents.BRANCH))
+_WAITING: Final = documents.returns("The pending merges.", listed(documents.CONFLICT))
 _CHANGED: Final = documents.changes("The branch.", documents.BRANCH)
 _DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 _REMOVED: Final = documents.removes("Removed.")

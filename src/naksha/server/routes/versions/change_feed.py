@@ -99,8 +99,8 @@ LastEventId: Final = {
     "schema": {"type": "string"},
 }
 _DOCUMENT: Final[dict[str, Any]] = {"parameters": [*PROPERTY_QUERY["parameters"], LastEventId]}
-_ANSWERS: Final = documents.answers("The changes.", documents.CHANGE_FEED)
-_ANSWERS[200]["content"][EVENTS] = {
+_RETURNS: Final = documents.returns("The changes.", documents.CHANGE_FEED)
+_RETURNS[200]["content"][EVENTS] = {
     "schema": {
         "type": "string",
         "description": "Endless Server-Sent Events: `changes`, each with one `Changes` as data and "
@@ -109,7 +109,7 @@ _ANSWERS[200]["content"][EVENTS] = {
 }
 
 
-@router.get(SPACE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
+@router.get(SPACE, responses=_RETURNS, openapi_extra=_DOCUMENT)
 async def space_changes(space_id: str, request: Request, parameters: Changed) -> Response:
     """Return the changes of a space in version order, including deletions.
 
@@ -119,7 +119,7 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
     return await _answer(SpaceFeedRequest(request, space_id), parameters.request(request))
 
 
-@router.get(STORAGE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
+@router.get(STORAGE, responses=_RETURNS, openapi_extra=_DOCUMENT)
 async def storage_changes(
     storage_id: str, request: Request, parameters: ChangedInStorage
 ) -> Response:

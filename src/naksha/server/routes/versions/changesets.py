@@ -39,7 +39,7 @@ router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 CHANGESET: Final = "application/vnd.here.changeset"
 CHANGESETS: Final = "application/vnd.here.changeset-collection"
-COMPACT: Final = "application/vnd.here.compact-changeset"
+_COMPACT: Final = "application/vnd.here.compact-changeset"
 MISSING: Final = "The requested resource does not exist."
 """Do not change this text: XYZ clients compare it literally."""
 _OLDER: Final = re.compile(r"version(?:<|=lt=)([0-9]{1,18})")
@@ -162,14 +162,14 @@ _OLDER_THAN: Final[dict[str, Any]] = {
 _ACTIONS: Final = {"I": "CREATE", "U": "UPDATE", "D": "DELETE"}
 
 
-_COLLECTION: Final = documents.answers(
+_COLLECTION: Final = documents.returns(
     "The changes.",
     {"oneOf": [documents.CHANGESETS, documents.SQUASHED]},
     CHANGESETS,
     CHANGESET,
 )
-_HISTORY: Final = documents.answers(
-    "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
+_HISTORY: Final = documents.returns(
+    "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, _COMPACT
 )
 
 
@@ -195,7 +195,7 @@ def _collection(page: Changesets) -> Response:
 
 @router.get(
     "/changesets/statistics",
-    responses=documents.answers("The versions.", documents.CHANGESET_STATISTICS),
+    responses=documents.returns("The versions.", documents.CHANGESET_STATISTICS),
 )
 async def changeset_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
@@ -211,7 +211,7 @@ async def changeset_statistics(
 
 @router.get(
     "/changesets/{version}",
-    responses=documents.answers("The changes of the version.", documents.CHANGESET, CHANGESET),
+    responses=documents.returns("The changes of the version.", documents.CHANGESET, CHANGESET),
     openapi_extra=PROPERTY_QUERY,
 )
 async def read_changeset(
@@ -279,17 +279,17 @@ async def read_history(
     The `Accept` header selects changesets or a compact changeset, in which every feature occurs
     once.
     """
-    if COMPACT in request.headers.get("Accept", ""):
+    if _COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
-        return streaming_response(compact, COMPACT)
+        return streaming_response(compact, _COMPACT)
     page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
     return _collection(page)
 
 
 @router.get(
     "/history/statistics",
-    responses=documents.answers("The versions.", documents.HISTORY_STATISTICS),
+    responses=documents.returns("The versions.", documents.HISTORY_STATISTICS),
 )
 async def history_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch

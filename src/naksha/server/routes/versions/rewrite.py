@@ -88,8 +88,8 @@ class RevertBody(RewriteBody):
     version: int | str
 
 
-_DIFF: Final = documents.answers("The differences.", documents.DIFF)
-_HISTORY: Final = documents.answers("The states, oldest first.", documents.HISTORY)
+_DIFF: Final = documents.returns("The differences.", documents.DIFF)
+_HISTORY: Final = documents.returns("The states, oldest first.", documents.HISTORY)
 _DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 
 

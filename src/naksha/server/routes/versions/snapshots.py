@@ -10,15 +10,15 @@ from starlette.responses import Response
 from naksha.hub.auth.rights import Right
 from naksha.hub.storages.access import signature_of, storage_for
 from naksha.model import limits
-from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
+from naksha.server.openapi.config_schemas import SnapshotDocument, changes, returns
 from naksha.server.responses.encoding import json_response
 from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import Router
 from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
 
 router = Router(tags=["storages"])
-SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
-SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
+_SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
+_SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
 
 
 class NewSnapshot(BaseModel):
@@ -32,8 +32,8 @@ class NewSnapshot(BaseModel):
 
 
 @router.get(
-    SNAPSHOTS,
-    responses=answers(list[SnapshotDocument], "The snapshots."),
+    _SNAPSHOTS,
+    responses=returns(list[SnapshotDocument], "The snapshots."),
 )
 async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response:
     """List the snapshots of a storage."""
@@ -41,7 +41,7 @@ async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response
     return json_response(request.http, [_json(tag) for tag in await tags(storage)])
 
 
-@router.post(SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
+@router.post(_SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
 async def create_snapshot(
     storage_id: str, snapshot: NewSnapshot, request: ConfigRequestDep
 ) -> dict[str, Any]:
@@ -56,14 +56,14 @@ async def create_snapshot(
     return _json(await create_tag(storage, snapshot.id, signed, ref))
 
 
-@router.get(SNAPSHOT, responses=answers(SnapshotDocument, "The snapshot."))
+@router.get(_SNAPSHOT, responses=returns(SnapshotDocument, "The snapshot."))
 async def get_snapshot(storage_id: str, snapshot_id: str, request: ConfigRequestDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
     return json_response(request.http, _json(await tag_of(storage, snapshot_id)))
 
 
-@router.delete(SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
+@router.delete(_SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
 async def delete_snapshot(
     storage_id: str, snapshot_id: str, request: ConfigRequestDep
 ) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class TagUpdate(TagBody):
     description: Description = None
 
 
-_ONE: Final = documents.answers("The tag.", documents.TAG)
-_MANY: Final = documents.answers("The tags.", listed(documents.TAG))
+_ONE: Final = documents.returns("The tag.", documents.TAG)
+_MANY: Final = documents.returns("The tags.", listed(documents.TAG))
 _CHANGED: Final = documents.changes("The tag.", documents.TAG)
 
 

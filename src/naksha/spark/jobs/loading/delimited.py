@@ -34,7 +34,7 @@ from naksha.spark.jobs.loading.tables import (
     with_own_fields,
 )
 
-RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+_RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum size of a record; a longer one is taken for an unclosed quote."""
 _BLOCK: Final = 4 * 1024 * 1024
 """Size of a read from a file."""
@@ -108,7 +108,7 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[TextRecords]
             end = record.end()
         rest = text[end:]
         numbered, line = _numbered(found, line)
-        if rest and (is_end or len(rest) > RECORD_BYTES_MAX):
+        if rest and (is_end or len(rest) > _RECORD_BYTES_MAX):
             raise InvalidArgument(
                 f"{path}: the record in line {line} contains an unclosed quote",
                 field="files",

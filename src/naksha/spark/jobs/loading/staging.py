@@ -22,7 +22,7 @@ from naksha.spark.runtime.storage_cache import OpenStorage, shared_storage
 from naksha.spark.source.options import StorageRef
 from naksha.spi.staging import StagedPart, StagingAttempt
 
-OUTCOMES: Final = pa.schema(
+_OUTCOMES: Final = pa.schema(
     [
         pa.field("records", pa.int64()),
         pa.field("table", pa.string()),
@@ -36,7 +36,7 @@ OUTCOMES: Final = pa.schema(
 """Schema of the rows that a task returns. The final row has the number of records, and the table
 with their features, if there are any; other rows have a rejected record. The number of records is
 null if the task stopped early."""
-OUTCOME_ROWS: Final[StructType] = from_arrow_schema(OUTCOMES)
+OUTCOME_ROWS: Final[StructType] = from_arrow_schema(_OUTCOMES)
 
 
 class StagingTask(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class _StagingRun:
             stage = self._stage
             part = self._storage.call(lambda _: stage.close())
             row |= {"table": part.table, "features": part.features}
-        return pa.RecordBatch.from_pylist([row], schema=OUTCOMES)
+        return pa.RecordBatch.from_pylist([row], schema=_OUTCOMES)
 
     def _add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._read += batch.num_rows
@@ -113,6 +113,6 @@ def parts_of(job: str, rows: list[Any]) -> list[StagedPart]:
 
 
 def _aligned(rejected: pa.RecordBatch) -> pa.RecordBatch:
-    own = [field for field in OUTCOMES if field.name not in REJECTED.names]
+    own = [field for field in _OUTCOMES if field.name not in REJECTED.names]
     nothing = [pa.nulls(len(rejected), field.type) for field in own]
-    return pa.RecordBatch.from_arrays([*nothing, *rejected.columns], schema=OUTCOMES)
+    return pa.RecordBatch.from_arrays([*nothing, *rejected.columns], schema=_OUTCOMES)

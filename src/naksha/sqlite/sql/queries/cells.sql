@@ -52,11 +52,17 @@ UPDATE naksha_storage SET cells_txn = ?
 -- name: cells_folded_txn
 SELECT cells_txn FROM naksha_storage
 
+-- name: cells_next
+-- The next collection and overlay that have cells, and whether one of them does not exist any more.
+SELECT collection, overlay,
+       collection NOT IN (SELECT id FROM naksha_collection)
+       OR (overlay <> 0 AND overlay NOT IN (SELECT number FROM naksha_overlay))
+  FROM naksha_cell WHERE (collection, overlay) > (?, ?) ORDER BY 1, 2 LIMIT 1
+
 -- name: cells_forget
--- Cells of removed collections and dropped overlays.
 DELETE FROM naksha_cell
- WHERE collection NOT IN (SELECT id FROM naksha_collection)
-    OR (overlay <> 0 AND overlay NOT IN (SELECT number FROM naksha_overlay))
+ WHERE collection = ?1 AND overlay = ?2
+   AND cell IN (SELECT cell FROM naksha_cell WHERE collection = ?1 AND overlay = ?2 LIMIT ?3)
 
 -- name: data_version
 -- Changes whenever another connection, of any process, commits to the file.

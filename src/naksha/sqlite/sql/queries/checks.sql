@@ -9,12 +9,19 @@ SELECT s.id, s.txn, 'the spatial index does not have the state at its place'
   FROM {{table}} s LEFT JOIN {{tree}} b ON b.n = s.n
  WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1 AND s.west IS NOT NULL
    AND NOT coalesce(b.west <= s.west AND b.east >= s.east AND b.south <= s.south
-                    AND b.north >= s.north AND b.t = ?2 AND b.t_end = ?2 + 0.5, false)
+                    AND b.north >= s.north AND b.t = ?2 AND b.t_end = ?2 + 0.5 AND {{time}},
+                    false)
 UNION ALL
 SELECT s.id, s.txn, 'the spatial index has a state that does not exist'
   FROM {{tree}} b LEFT JOIN {{table}} s ON s.n = b.n
  WHERE b.t <= ?2 AND b.t_end >= ?2 AND s.west IS NULL
  LIMIT ?1
+
+-- name: check_time_head
+b.since <= s.ord
+
+-- name: check_time_del
+true
 
 -- name: check_past
 -- The R*Tree of the history also has the time, in ordinals of transactions: up to the last one

@@ -61,8 +61,9 @@ INSERT INTO naksha_ids (t, id) SELECT DISTINCT ?1, value FROM json_each(?2)
 INSERT INTO temp.naksha_stage SELECT {{first}} + row_number() OVER (), f.* FROM ({{sources}}) AS f
 
 -- name: fill_boxes
-INSERT INTO naksha_box (n, west, east, south, north, t, t_end)
-SELECT n, west, east, south, north, ?1, ?1 + 0.5 FROM temp.naksha_stage WHERE west IS NOT NULL
+INSERT INTO naksha_box (n, west, east, south, north, t, t_end, since, until)
+SELECT n, west, east, south, north, ?1, ?1 + 0.5, ord, ord + (1 << 24)
+  FROM temp.naksha_stage WHERE west IS NOT NULL
 
 -- name: fill_tags
 INSERT INTO naksha_tag (tag, n)

@@ -97,6 +97,9 @@ true
 -- name: tree_at
 b.since <= {{ord}} AND b.until >= {{ord}}
 
+-- name: tree_begun_at
+b.since <= {{ord}}
+
 -- name: ord_at
 (SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
 

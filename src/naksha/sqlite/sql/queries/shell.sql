@@ -19,7 +19,7 @@ SELECT h.n, h.i, h.id, h.txn, h.ord, h.version, h.action, h.author, h.app_id, h.
 
 CREATE TRIGGER {{insert}} INSTEAD OF INSERT ON {{view}}
 BEGIN
-    SELECT RAISE(ABORT, 'Only id, geometry and jsondata can be given; the rest follows')
+    SELECT RAISE(ABORT, 'INSERT can set only id, geometry and jsondata; omit other columns')
      WHERE coalesce(NEW.n, NEW.i, NEW.txn, NEW.ord, NEW.version, NEW.action, NEW.author, NEW.app_id,
                     NEW.updated_at, NEW.qrid, NEW.mrid, NEW.west, NEW.south, NEW.east, NEW.north,
                     NEW.geo, NEW.as_of) IS NOT NULL;
@@ -29,7 +29,7 @@ END;
 
 CREATE TRIGGER {{update}} INSTEAD OF UPDATE ON {{view}}
 BEGIN
-    SELECT RAISE(ABORT, 'Only geometry and jsondata can be changed; the rest follows')
+    SELECT RAISE(ABORT, 'UPDATE can change only geometry and jsondata; omit other columns')
      WHERE NEW.n IS NOT OLD.n OR NEW.i IS NOT OLD.i OR NEW.id IS NOT OLD.id
         OR NEW.txn IS NOT OLD.txn OR NEW.ord IS NOT OLD.ord OR NEW.version IS NOT OLD.version
         OR NEW.action IS NOT OLD.action OR NEW.author IS NOT OLD.author

@@ -98,11 +98,13 @@ SELECT (?1 << 40) + i, id, geo, geometry, jsondata, west, south, east, north, tx
   FROM temp.naksha_stage
 
 -- name: insert_box
-INSERT INTO naksha_box (n, west, east, south, north, t, t_end)
-VALUES (?1, ?2, ?3, ?4, ?5, ?1 >> 40, (?1 >> 40) + 0.5)
+INSERT INTO naksha_box (n, west, east, south, north, t, t_end, since, until)
+VALUES (?1, ?2, ?3, ?4, ?5, ?1 >> 40, (?1 >> 40) + 0.5, ?6, ?6 + (1 << 24))
 
 -- name: move_box
-UPDATE naksha_box SET west = ?, east = ?, south = ?, north = ? WHERE n = ?
+UPDATE naksha_box
+   SET west = ?2, east = ?3, south = ?4, north = ?5, since = ?6, until = ?6 + (1 << 24)
+ WHERE n = ?1
 
 -- name: delete_box
 DELETE FROM naksha_box WHERE n = ?

@@ -14,7 +14,6 @@ import shapely
 from shapely.geometry import mapping
 
 from naksha.model import limits
-from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired, InvalidArgument
 from naksha.model.query import Bbox, Intersects, Op, Query, States, Test, id_hash
 from naksha.model.state import XYZ, State
@@ -37,8 +36,6 @@ from naksha.testing.storage.suite_support import (
 from naksha.testing.storage.write.suite_geometry import FLAT, raised
 
 COUNT = 60
-WAIT_S = 3.0
-"""Limit of a writer's wait for an idle load."""
 
 
 def name(n: int) -> str:
@@ -374,41 +371,9 @@ def xyz_of(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def load(
-    storage: Storage, info: CollectionInfo, features: list[dict[str, Any]], exclusive: bool
-) -> int:
-    """Load features in three parallel parts."""
-    writer = await storage.bulk_writer(
-        info, "loader", "me", exclusive=exclusive, message="the first load"
-    )
-    counts = await asyncio.gather(*(writer.add(features[n::3]) for n in range(3)))
-    assert sum(counts) == len(features)
-    return await writer.commit()
-
-
 def comparable(state: State) -> dict[str, Any]:
     """Return a state without the values that differ between any two inserts."""
     xyz = dict(state.xyz)
     for key in ("txn", "uuid", "createdAt", "updatedAt", "rtcts", "rtuts"):
         assert xyz.pop(key)
     return content(state) | {"xyz": xyz}
-
-
-ODD: list[dict[str, Any]] = [
-    {"type": "Feature", "id": "no properties", "geometry": None},
-    {"type": "Feature", "id": "null", "properties": None},
-    {"properties": {}, "type": "Feature", "id": "empty"},
-    {"properties": {"a": {}}, "id": "first", "type": "Feature", "bbox": [1, 2, 3, 4]},
-    {"properties": {"properties": {"x": "}}"}}, "id": "nested", "type": "Feature", "z": {"a": 1}},
-    {"id": "last", "type": "Feature", "properties": {"text": '{"}\\', "ü": "\u2028"}},
-    {"id": 17, "type": "Feature", "properties": {XYZ: {"tags": ['a"b', "c\\"], "crid": 'q"'}}},
-    {"type": "Feature", "properties": {"without": "id"}},
-    feature("3d", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]}, xyz={"crid": "own"}),
-    feature("3d line", {"type": "LineString", "coordinates": [[1, 2, 0], [3, 4, 0]]}),
-]
-
-
-def oddity(state: State) -> dict[str, Any]:
-    """Return a state in a form comparable across collections; generated ids differ."""
-    found = comparable(state)
-    return found if "without" not in found["properties"] else found | {"id": None}

@@ -21,6 +21,7 @@ from naksha.model.errors import (
     NakshaError,
     NotFound,
 )
+from naksha.model.features import MARK_3D
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.staging import JOB, AppliedWrite, StagedPart, StagedWrite, WriteMode
@@ -32,6 +33,7 @@ from naksha.testing.storage.suite_support import (
     APP,
     Handle,
     StorageMaker,
+    content,
     feature,
     fresh_name,
     ids_of,
@@ -204,6 +206,13 @@ class TestStagedWrite:
             "none": None,
         }
         assert [each["title"] for each in found.values() if "title" in each] == ["made up"]
+
+    async def test_computed_members_that_were_staged_are_dropped(self, storage: Storage) -> None:
+        high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
+        job = StagingJob(storage, fresh_name())
+        await job.stage([{**point("flat"), MARK_3D: True}, {MARK_3D: False, **high}])
+        await job.apply()
+        assert [content(state) for state in await job.handle.live()] == [point("flat"), high]
 
     async def test_a_collection_that_is_there_keeps_its_settings(self, storage: Storage) -> None:
         handle = await new_collection(storage, author="owner", id_prefix="p:", max_age=7)

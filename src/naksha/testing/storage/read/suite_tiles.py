@@ -10,6 +10,7 @@ import mapbox_vector_tile
 import msgspec
 import pytest
 import shapely
+import shapely.affinity
 from shapely.geometry import shape
 
 from naksha.model import query as q
@@ -189,6 +190,86 @@ class TestTilesOfPlaces:
     async def test_an_empty_tile_is_empty(self, places: Handle) -> None:
         await places.create(point("far", -100.0, -40.0))
         assert await places.storage.tile(places.name, Query(), HEAD, TOWN) == b""
+
+
+class TestReducedTiles:
+    async def test_a_tile_of_too_many_features_has_a_sample_by_id_hash(
+        self, places: Handle
+    ) -> None:
+        lon, lat = middle(TOWN)
+        await places.create(*(point(f"p{n}", lon, lat) for n in range(400)))
+        kept: set[str] = {f"p{n}" for n in range(400)}
+        for most in (200, 50, 10):
+            tile = msgspec.structs.replace(TOWN, features_max=most, sample_max=most)
+            sample = {*await features(places, Query(), tile)}
+            assert 0 < len(sample) < 2 * most
+            assert sample < kept
+            part = max(n for n in (2, 4, 8, 16, 32, 64) if sample <= in_part(kept, n))
+            assert sample == in_part(kept, part)
+            kept = sample
+
+    async def test_only_a_tile_of_too_many_features_has_a_sample(self, places: Handle) -> None:
+        box = TOWN.bounds()
+        lat = (box.south + box.north) / 2
+        await places.create(*(point(f"p{n}", box.west + n * 1e-5, lat) for n in range(200)))
+        limited = msgspec.structs.replace(TOWN, features_max=10, sample_max=10)
+        beside = msgspec.structs.replace(
+            VectorTile.web(12, 2150, 1389), features_max=10, sample_max=10
+        )
+        await places.create(*(point(f"q{n}", *middle(beside)) for n in range(3)))
+        assert len(await features(places, Query(), limited)) < 40
+        assert len(await features(places, Query(limit=150), limited)) == 150
+        roomy = msgspec.structs.replace(TOWN, features_max=1000)
+        assert len(await features(places, Query(), roomy)) == 200
+        assert len(await features(places, Query(), beside)) == 3
+
+    @pytest.mark.parametrize("tile", [WORLD, VectorTile.web(5, 17, 11), TOWN])
+    async def test_lines_and_areas_are_simplified_alike_in_neighbouring_tiles(
+        self, places: Handle, tile: VectorTile
+    ) -> None:
+        box = tile.bounds()
+        wide, high = box.east - box.west, box.north - box.south
+        unit = wide / GRID
+        # A zigzag of half a unit around the eastern edge of the tile, which must not be that of
+        # the world.
+        centre = box.east if tile is not WORLD else 90.0
+        steps = [(centre + (n - 500) * unit / 2, n % 2 * unit / 2) for n in range(1000)]
+        north = box.south + high * 0.75
+        zigzag = [[x, (box.south + north) / 2 + y] for x, y in steps]
+        ring = [*zigzag, [zigzag[-1][0], north], [zigzag[0][0], north], zigzag[0]]
+        area = {"type": "Polygon", "coordinates": [ring]}
+        await places.create(
+            feature("line", {"type": "LineString", "coordinates": zigzag}),
+            feature("area", area),
+            point("point", *zigzag[0]),
+        )
+        simpler = msgspec.structs.replace(tile, tolerance=unit, buffer=0)
+        found = await features(places, Query(), simpler)
+        assert found.keys() == {"line", "area", "point"}
+        for key in ("line", "area"):
+            assert len(shapely.get_coordinates(shape(found[key]["geometry"]))) < 20
+        if tile is WORLD:  # it has no neighbour
+            return
+        size = tile.east - tile.west
+        east = msgspec.structs.replace(simpler, west=tile.east, east=tile.east + size)
+        beside = await features(places, Query(), east)
+        for key in ("line", "area"):
+            edge = shapely.LineString([(GRID, 0), (GRID, GRID)])
+            here = shapely.intersection(shape(found[key]["geometry"]), edge)
+            there = shapely.intersection(
+                shapely.affinity.translate(shape(beside[key]["geometry"]), GRID), edge
+            )
+            assert shapely.hausdorff_distance(here, there) <= 1
+
+    async def test_a_tolerance_must_be_a_number(self) -> None:
+        for wrong in (-1.0, math.nan, math.inf):
+            with pytest.raises(InvalidArgument, match="tolerance"):
+                msgspec.structs.replace(TOWN, tolerance=wrong)
+
+
+def in_part(ids: set[str], total: int) -> set[str]:
+    """Return the ids of the first of so many parts."""
+    return {id for id in ids if q.QueryPart(1, total).has(id)}
 
 
 PROPERTIES: dict[str, Any] = {

@@ -240,8 +240,6 @@ class TestCollectionsOnABranch:
         for work in works:
             with pytest.raises(NotSupported):
                 await view.run(work, APP)
-        with pytest.raises(NotSupported):
-            await view.bulk_writer(info, APP)
         await storage.collection(handle.name)
 
 
@@ -568,10 +566,10 @@ class TestLikeACopy:
             Query(actions=("UPDATE", "DELETE")),
         ):
             for kind in States:
-                asked = msgspec.structs.replace(query, states=kind)
-                found = [told(await place.states(asked)) for place in places]
-                assert all(each == found[0] for each in found), asked
-                counts = [await place.storage.count(place.name, asked) for place in places]
+                requested = msgspec.structs.replace(query, states=kind)
+                found = [told(await place.states(requested)) for place in places]
+                assert all(each == found[0] for each in found), requested
+                counts = [await place.storage.count(place.name, requested) for place in places]
                 assert counts == [sum(map(len, each.values())) for each in found]
 
     @pytest.mark.parametrize("seed", SEEDS)

@@ -140,8 +140,8 @@ class TestReadingABranch:
         there = (await branch_of(storage)).on(handle)
         await there.update(new, app="new", author="bob")
         for limit in (None, 10):
-            asked = msgspec.structs.replace(query, limit=limit)
-            assert ids_of(in_order(await there.states(asked))) == ["stays"]
+            requested = msgspec.structs.replace(query, limit=limit)
+            assert ids_of(in_order(await there.states(requested))) == ["stays"]
         assert await storage.count(handle.name, query) == 2
         assert await there.storage.count(there.name, query) == 1
         version = await there.published()

@@ -18,7 +18,6 @@ from naksha.model.query import Bbox
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.spi.tile_cells import CellChange
-from naksha.testing.storage.bulk.suite_bulk import load
 from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import (
     APP,
@@ -209,22 +208,25 @@ class TestTileCellsOfWrites:
         assert await last_change(places, Bbox(8, 40, 12, 49)) == before.txn
         assert await last_change(places, around(14, 52)) == before.txn
 
-    @pytest.mark.parametrize("exclusive", [False, True], ids=["staged", "exclusive"])
-    async def test_a_bulk_load(self, places: Handle, exclusive: bool) -> None:
-        await places.published()
-        info = await places.storage.collection(places.name)
+    @pytest.mark.parametrize("partitions", [1, 16])
+    async def test_a_bulk_load(self, places: Handle, partitions: int) -> None:
+        """Into a collection of its tables, or into new ones that replace them."""
+        change = CollectionChange(partitions=partitions)
+        await places.storage.run(lambda s: s.change_collection(places.name, change), APP)
         before = await places.published()
         features = [point(f"k{n}", n / 100, 10) for n in range(300)]
-        txn = await load(places.storage, info, [*features, feature("flat")], exclusive)
+        info = await places.storage.collection(places.name)
+        txn = (await written(places.storage, info, [*features, feature("flat")])).txn
         cells = await changed_cells(places, before)
         assert cells == cells_at(*((n / 100, 10) for n in range(300)))
         assert await last_change(places, around(2.5, 10)) == txn
         assert await last_change(places, around(*HERE)) == before.txn
 
-    @pytest.mark.parametrize("exclusive", [False, True], ids=["staged", "exclusive"])
-    async def test_a_bulk_load_of_a_new_collection(self, storage: Storage, exclusive: bool) -> None:
-        info = CollectionInfo(id=fresh_name("bulk"))
-        txn = await load(storage, info, [point("x", *HERE)], exclusive)
+    @pytest.mark.parametrize("partitions", [1, 16])
+    async def test_a_bulk_load_of_a_new_collection(self, storage: Storage, partitions: int) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"), partitions=partitions)
+        txn = (await written(storage, info, [point("x", *HERE)])).txn
+        assert txn is not None
         assert await storage.wait_published(txn) is not None
         assert await last_change(Handle(storage, info.id), around(*THERE)) == txn
 

@@ -162,16 +162,16 @@ class TestCreatingCollections:
 
     async def test_sixteen_partitions_change_nothing_that_is_read(self, storage: Storage) -> None:
         """A storage whose layout has no partitions accepts the setting and reports 1."""
-        asked = await new_collection(storage, partitions=16)
+        requested = await new_collection(storage, partitions=16)
         later = await new_collection(storage)
         await later.create(point("x", 1, 2))
         before = await later.published()
         changed = await later.change(partitions=16, author="me")
-        made = await storage.collection(asked.name)
+        made = await storage.collection(requested.name)
         assert (changed.partitions, changed.author) == (made.partitions, "me")
         assert changed.partitions in (1, 16)
-        await asked.create(point("x", 1, 2))
-        assert ids_of(await asked.live()) == ids_of(await later.live()) == ["x"]
+        await requested.create(point("x", 1, 2))
+        assert ids_of(await requested.live()) == ids_of(await later.live()) == ["x"]
         assert ids_of(await later.live(seq(before))) == ["x"]
 
     async def test_a_rolled_back_collection_never_was(self, storage: Storage) -> None:

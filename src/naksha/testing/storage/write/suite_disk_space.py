@@ -20,17 +20,17 @@ from naksha.testing.storage.suite_support import Handle, feature, ids_of, point,
 async def check(handle: Handle, query: Query, space: str, at: VersionSelector = HEAD) -> None:
     """Check that states with the space equal those without it in all other members."""
     wanted = await handle.states(query, at)
-    asked = msgspec.structs.replace(query, space=space)
+    requested = msgspec.structs.replace(query, space=space)
     for found in (
-        await handle.states(asked, at),
-        (await handle.storage.page(handle.name, asked, at)).states,
+        await handle.states(requested, at),
+        (await handle.storage.page(handle.name, requested, at)).states,
     ):
         found = found if query.limit is not None else sorted(found, key=lambda s: (s.id, s.txn))
         assert ids_of(found) == ids_of(wanted)
         for state, plain in zip(found, wanted, strict=True):
             assert state.xyz["space"] == space
             assert without_space(state) == plain.feature
-    assert await handle.storage.count(handle.name, asked, at) == len(
+    assert await handle.storage.count(handle.name, requested, at) == len(
         await handle.states(msgspec.structs.replace(query, limit=None), at)
     )
 

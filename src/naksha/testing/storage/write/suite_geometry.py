@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.features import MARK_3D
 from naksha.model.query import Query
@@ -215,16 +214,3 @@ class TestMark:
         await places.update(*({**each, "properties": {"n": 1}} for each in marked))
         wanted = [{**each, "properties": {"n": 1}} for each in (flat, high)]
         assert [content(s) for s in await places.live()] == wanted
-
-
-class TestMarkInBulk:
-    @pytest.mark.parametrize("exclusive", [False, True])
-    async def test_computed_members_sent_by_a_client_are_dropped(
-        self, storage: Storage, exclusive: bool
-    ) -> None:
-        info = CollectionInfo(id=fresh_name("bulk"))
-        high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
-        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
-        await writer.add([{**point("flat"), MARK_3D: True}, {MARK_3D: False, **high}])
-        await writer.commit()
-        assert [content(s) for s in await Handle(storage, info.id).live()] == [point("flat"), high]

@@ -13,7 +13,7 @@ import msgspec
 
 from naksha.hub.handlers.paths import Path, get_at
 from naksha.hub.handlers.views.layers import ViewLayer
-from naksha.hub.handlers.write_parts import (
+from naksha.hub.handlers.writes.write_parts import (
     ResponseOrder,
     WriteErrors,
     changed_since,
@@ -213,8 +213,8 @@ async def carry_out(
         fence = msgspec.structs.replace(request.fence, is_repeatable=True)
         request = msgspec.structs.replace(request, fence=fence)
     parts = sorted(plan.parts, key=lambda part: not part.modification.features)
-    answers = [
+    responses = [
         await plan.refusals.of(spaces[part.place].send(event, slice_request(request, part)))
         for part in parts
     ]
-    return plan.response_of(answers)
+    return plan.response_of(responses)

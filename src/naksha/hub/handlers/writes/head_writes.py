@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from naksha.hub.handlers.views.layers import chunks
-from naksha.hub.handlers.write_parts import names_state, namespace_of, with_lock
+from naksha.hub.handlers.writes.write_parts import names_state, namespace_of, with_lock
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.hub.pipeline.responses import Written
