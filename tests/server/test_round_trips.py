@@ -83,11 +83,20 @@ async def test_small_reads_are_one_statement(asked: Asked) -> None:
         "/bbox?west=0&south=0&east=1&north=1",
         "/spatial?lat=1&lon=1&radius=1000",
         "/search?p.n=7",
-        "/tile/web/4_8_7.mvt",
         "/count",
     ):
         await asked.get(SPACE + path)
         assert len(asked.statements) == 1, (path, asked.statements)
+
+
+async def test_a_tile_is_one_statement_and_a_cached_one_reads_no_feature(asked: Asked) -> None:
+    url = f"{SPACE}/tile/web/4_8_7.mvt"
+    (await asked.client.get(url)).raise_for_status()
+    for expected in (1, 0):
+        asked.statements.clear()
+        (await asked.client.get(f"{url}?unique=1")).raise_for_status()
+        reads = [one for one in asked.statements if "ST_AsMVT" in one]
+        assert len(reads) == expected, asked.statements
 
 
 async def test_a_large_read_needs_few_round_trips(asked: Asked) -> None:

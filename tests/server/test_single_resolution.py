@@ -135,7 +135,6 @@ READS = [
     f"/bbox?{BOX}",
     "/search?p.n=0",
     "/iterate?limit=5",
-    "/tile/web/4_8_7.mvt",
     "/statistics",
 ]
 
@@ -155,6 +154,26 @@ async def test_a_read_resolves_everything_once(hub: HubInProcess, path: str, ver
         known = {"If-None-Match": answer.headers["ETag"]}
         assert (await hub.client.get(answer.url, headers=known)).status_code == 304
         assert hub.calls == {"realm": 1, "snapshot": 1, "_split_branch": 1}
+
+
+@pytest.mark.parametrize("version", ["", "2", "first"])
+async def test_a_tile_resolves_everything_once_and_is_rendered_once(
+    hub: HubInProcess, version: str
+) -> None:
+    (await hub.client.post(f"{SPACE}/tags", json={"id": "first"})).raise_for_status()
+    url = f"{SPACE}/tile/web/4_8_7.mvt?versionRef={version}"
+    (await hub.client.get(f"{url}&unique=1")).raise_for_status()
+    hub.calls.clear()
+    rendered = (await hub.client.get(url)).raise_for_status()
+    once = {"realm": 1, "snapshot": 1}
+    parsed = {"_split_branch": 1} if version else {}
+    assert hub.calls == {**once, **parsed, "run": 1}
+    # A tag may have been moved.
+    again = once | (parsed if version == "first" else {})
+    for headers, status in (({}, 200), ({"If-None-Match": rendered.headers["ETag"]}, 304)):
+        hub.calls.clear()
+        assert (await hub.client.get(url, headers=headers)).status_code == status
+        assert hub.calls == again
 
 
 async def test_a_view_and_its_spaces_see_one_configuration(hub: HubInProcess) -> None:

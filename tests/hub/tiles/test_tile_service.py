@@ -139,7 +139,7 @@ async def test_waiting_requests_go_on_when_a_rendering_fails(roads: Roads) -> No
     assert body(await second) == b"a"
 
 
-async def test_a_tile_that_is_no_bytes_is_not_cached(roads: Roads) -> None:
+async def test_a_streamed_tile_is_not_cached(roads: Roads) -> None:
     async def streamed() -> str:
         return "a stream"
 

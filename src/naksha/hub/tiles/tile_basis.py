@@ -18,20 +18,20 @@ from naksha.hub.handlers.stored.storage import StorageHandler
 from naksha.hub.handlers.tag_filter import TagFilterHandler
 from naksha.hub.handlers.validation import ValidationHandler
 from naksha.hub.handlers.views.layers import SpaceLayer, ViewLayer
-from naksha.hub.handlers.views.view import DEFAULT, ViewHandler, is_head
+from naksha.hub.handlers.views.view import DEFAULT, ViewHandler
 from naksha.hub.pipeline.pipeline import Handler
 from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.targets import check_kept_by_owner
 from naksha.hub.write.conflicted_branches import is_for_solving
 from naksha.model import limits
 from naksha.model.errors import NakshaError
+from naksha.model.identity.uuids import is_uuid
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq, AtTime, AtTxn, Head
 from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
     RangeRef,
-    SingleRef,
     UuidRef,
     parse_ref,
 )
@@ -47,6 +47,7 @@ _TRANSPARENT: Final = (
 
 _LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
 """Points on main that never move."""
+_HEADS: Final = frozenset({"", "HEAD", MAIN_BRANCH, f"{MAIN_BRANCH}:HEAD"})
 
 
 class WatchedCollection(NamedTuple):
@@ -129,7 +130,7 @@ class _Spaces:
     async def _of_view(
         self, view: ViewHandler, below: Sequence[Handler], layers: str, depth: int
     ) -> TileBasis | None:
-        if not (is_head(self._ref) or _is_lasting(self._ref)):
+        if not is_lasting_or_head(self._ref):
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
@@ -204,14 +205,11 @@ def _rights(scope: FeatureScope) -> Sequence[str]:
 
 
 def _is_lasting(ref: str) -> bool:
-    parsed = parse_ref(ref)
-    return (
-        isinstance(parsed, SingleRef)
-        and parsed.branch == MAIN_BRANCH
-        and isinstance(parsed.point, _LASTING)
-    )
+    """Whether a reference means a version of main for ever; names do not begin with digits."""
+    point = ref.removeprefix(f"{MAIN_BRANCH}:")
+    return (point[:1].isdigit() and ".." not in point) or is_uuid(point)
 
 
 def is_lasting_or_head(ref: str) -> bool:
     """Whether a reference means HEAD of main or a version of it, whatever else happens."""
-    return is_head(ref) or _is_lasting(ref)
+    return ref in _HEADS or _is_lasting(ref)

@@ -63,13 +63,6 @@ WantedTile = Callable[[], RequestedTile]
 """Function that parses the request for a tile."""
 
 
-class ResolvedActor(NamedTuple):
-    """The configuration of a request, and the rights of its actor."""
-
-    configuration: Configuration
-    rights: Rights
-
-
 class TilePlan(NamedTuple):
     """A tile with its key and its dependencies, before it is rendered."""
 
@@ -91,10 +84,10 @@ class TilePlans:
         self._known: WeakKeyDictionary[Configuration, dict[Hashable, TilePlan]]
         self._known = WeakKeyDictionary()
 
-    def known(self, http: Request, context: ResolvedActor) -> TilePlan | None:
+    def known(self, http: Request, context: RequestContext) -> TilePlan | None:
         """Return the plan of a request that is the same as an earlier one."""
-        plans = self._known.get(context.configuration)
-        return None if plans is None else plans.get(_request_key(http, context.rights))
+        plans = self._known.get(context.configured)
+        return None if plans is None else plans.get(_request_key(http, context.actor.rights))
 
     async def plan(
         self, http: Request, space_id: str, context: RequestContext, wanted: WantedTile

@@ -13,10 +13,11 @@ from naksha.hub.tiles.tile_basis import TileBasis
 from naksha.hub.tiles.tile_service import TileAnswer, TileSubject
 from naksha.model import limits
 from naksha.server.middleware.request_record import record_of
-from naksha.server.requests.state import server_of
-from naksha.server.requests.tile_plans import RequestedTile, ResolvedActor, WantedTile
+from naksha.server.requests.state import context_of, realm_of, server_of
+from naksha.server.requests.tile_plans import RequestedTile, WantedTile
 from naksha.server.responses.encoding import etag_of, is_current
 from naksha.server.responses.feature_collections import SpaceRequest
+from naksha.server.routing.declarations import Results
 
 RenderTile = Callable[[TileBasis | None], Awaitable[bytes | Response]]
 """Function that renders a tile with its basis, if that is known: its bytes, or a response that is
@@ -36,21 +37,19 @@ async def tile_response(request: SpaceRequest, wanted: WantedTile, render: Rende
     return await _response_of(http, plan.wanted, plan.subject, answer)
 
 
-async def known_tile(http: Request) -> Response | None:
+async def known_tile(http: Request, results: Results) -> Response | None:
     """Return the tile of a request like an earlier one, if it is in the cache or at the client.
 
     Its parameters were parsed and checked then. The rights are those that determined its plan.
     """
-    record, server = record_of(http), server_of(http)
-    assert record.actor is not None, "checked by the gate"
-    realm = await server.hub.realm(record.actor.realm)
-    configuration = await realm.configuration()
-    actor = await configuration.granted(record.actor)
-    plan = server.tile_plans.known(http, ResolvedActor(configuration, actor.rights))
+    server = server_of(http)
+    realm = results[realm_of] = await realm_of(http)
+    context = results[context_of] = await context_of(http, realm)
+    plan = server.tile_plans.known(http, context)
     if plan is None or plan.subject is None:
         return None
     answer: TileAnswer[Response] | None
-    answer = await server.tiles.known(plan.subject, record.field(b"if-none-match"))
+    answer = await server.tiles.known(plan.subject, http.headers.get("If-None-Match"))
     if answer is None:
         return None
     return await _response_of(http, plan.wanted, plan.subject, answer)

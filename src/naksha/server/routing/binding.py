@@ -17,13 +17,12 @@ from naksha.server.routing.declarations import (
     HeaderParam,
     ParameterSource,
     QueryParam,
+    Results,
 )
 from naksha.server.routing.parameter_errors import Problem, invalid_parameters
 
 ReadJson = Callable[[Request], Awaitable[Any]]
 """Function that parses the body of a request."""
-Results = dict[Callable[..., Any], Any]
-"""Results of the dependencies of a request, each called once."""
 QUERY: Final = "query"
 PATH: Final = "path"
 HEADER: Final = "header"
@@ -117,17 +116,19 @@ class ParameterBinding:
                 found.setdefault(one.function, one)
         return [*found.values(), self]
 
-    async def call(self, request: Request, read_json: ReadJson) -> Any:
+    async def call(self, request: Request, read_json: ReadJson, results: Results) -> Any:
         """Bind the parameters to a request and call the function, after its dependencies.
+
+        Dependencies that are in `results` have been called.
 
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        results: Results = {}
         made: Any = None
         for binding in self._order:
-            made = await binding._call(request, results, read_json)
-            results[binding.function] = made
+            if binding.function not in results:
+                made = await binding._call(request, results, read_json)
+                results[binding.function] = made
         return made
 
     async def _call(self, request: Request, results: Results, read_json: ReadJson) -> Any:

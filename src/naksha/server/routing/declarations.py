@@ -20,8 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 F = TypeVar("F", bound=Callable[..., Any])
-KnownResponse = Callable[[Request], Awaitable[Response | None]]
-"""Function that returns the response to a request, or None if it has to be parsed."""
+Results = dict[Callable[..., Any], Any]
+"""Results of the dependencies of a request, each called once."""
+KnownResponse = Callable[[Request, Results], Awaitable[Response | None]]
+"""Function that returns the response to a request, or None if it has to be parsed. It adds the
+dependencies that it has called to the results."""
 Responses = dict[int | str, dict[str, Any]]
 """Declared responses by status: `description`, and `model` or `content`."""
 

@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from naksha.server.routing.binding import ParameterBinding, ReadJson
-from naksha.server.routing.declarations import DeclaredEndpoint, Router
+from naksha.server.routing.declarations import DeclaredEndpoint, Results, Router
 
 JSON: Final = "application/json"
 _KIND: Final = 2
@@ -42,13 +42,13 @@ class Endpoint(NamedTuple):
         pattern, path, convertors = compile_path(declared.path)
         return cls(declared, pattern, path, ParameterBinding(declared.function, tuple(convertors)))
 
-    async def response(self, request: Request, read_json: ReadJson) -> Response:
+    async def response(self, request: Request, read_json: ReadJson, results: Results) -> Response:
         """Serve a request.
 
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        made = await self.binding.call(request, read_json)
+        made = await self.binding.call(request, read_json, results)
         if isinstance(made, Response):
             return made
         return Response(msgspec.json.encode(made), self.declared.status_code, media_type=JSON)
@@ -98,13 +98,14 @@ class Dispatcher:
         await response(scope, receive, send)
 
     async def _response(self, endpoint: Endpoint, request: Request) -> Response:
+        results: Results = {}
         if endpoint.declared.known is not None:
-            response = await endpoint.declared.known(request)
+            response = await endpoint.declared.known(request, results)
             if response is not None:
                 return response
         for check in self.checks:
             check(endpoint, request.scope)
-        return await endpoint.response(request, self._read_json)
+        return await endpoint.response(request, self._read_json, results)
 
     def has(self, path: str) -> bool:
         """Return whether an endpoint has this path, with any method."""
