@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from naksha.server.routes import health, instances, jobs, maintenance, operation
+from naksha.server.routes import health, instances, jobs, maintenance, me, operation
 from naksha.server.routes.config import (
     change_log,
     collections,
@@ -35,10 +35,12 @@ from naksha.server.routes.versions import (
     snapshots,
     tags,
 )
+from naksha.server.web import page
 
 ROUTES: Final = (
     health,
     operation,
+    me,
     instances,
     maintenance,
     spaces,
@@ -66,4 +68,5 @@ ROUTES: Final = (
     spatial_batch,
     statistics,
     tiles,
+    page,
 )

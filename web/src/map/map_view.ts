@@ -1,0 +1,147 @@
+/** The map: its base, and the parts that panels draw on it. */
+
+import 'maplibre-gl/dist/maplibre-gl.css';
+import {
+  AttributionControl,
+  Map as MapLibreMap,
+  NavigationControl,
+  ScaleControl,
+  setWorkerUrl,
+  type LngLatBoundsLike,
+  type StyleSpecification,
+} from 'maplibre-gl';
+import workerUrl from 'maplibre-gl/dist/maplibre-gl-worker.mjs?worker&url';
+import { authHeaders, HUB } from '../api/client';
+import { theme, type Theme } from '../state/theme';
+import { type Camera, view } from '../state/view';
+import { baseStyle, FIRST_LABEL_LAYER } from './basemap';
+import { PALETTES, type Palette } from './palette';
+
+setWorkerUrl(new URL(workerUrl, import.meta.url).href);
+
+/** Something that is drawn on the map. */
+export interface MapPart {
+  /** Add sources and layers; called again after the base map has been replaced. */
+  attach(map: MapLibreMap, palette: Palette): void;
+  /** Remove them again. */
+  detach(map: MapLibreMap): void;
+}
+
+export class MapView {
+  readonly map: MapLibreMap;
+  readonly #parts: MapPart[] = [];
+  #isStyled = false;
+  #styling = 0;
+  #unfollow: () => void = () => undefined;
+
+  private constructor(container: HTMLElement) {
+    const camera = view.value.camera;
+    this.map = new MapLibreMap({
+      container,
+      style: { version: 8, sources: {}, layers: [] },
+      center: camera ? [camera.longitude, camera.latitude] : [10, 30],
+      zoom: camera?.zoom ?? 1.4,
+      maxPitch: 0,
+      dragRotate: false,
+      attributionControl: false,
+      transformRequest: (url) => ({
+        url,
+        ...(url.startsWith(HUB.href) ? { headers: authHeaders() } : {}),
+      }),
+    });
+    this.map.touchZoomRotate.disableRotation();
+    this.map.addControl(new NavigationControl({ showCompass: false }), 'top-right');
+    this.map.addControl(new ScaleControl({}), 'bottom-left');
+    this.map.addControl(new AttributionControl({ compact: true }), 'bottom-right');
+    this.map.on('moveend', () => view.update({ camera: this.camera }));
+    this.map.on('style.load', () => {
+      // The first style is empty; the base map follows.
+      if (this.#styling > 0) this.#attachAll();
+    });
+    // Tiles report their errors themselves, in words.
+    this.map.on('error', ({ error }) => console.debug('map:', error));
+    this.map.getCanvas().setAttribute('aria-label', 'Map. Arrow keys move it, plus and minus zoom.');
+    this.#unfollow = theme.subscribe((value) => void this.#applyStyle(value));
+  }
+
+  /** Create the map in an element. */
+  static create(container: HTMLElement): MapView {
+    const made = new MapView(container);
+    void made.#applyStyle(theme.value);
+    return made;
+  }
+
+  get palette(): Palette {
+    return PALETTES[theme.value];
+  }
+
+  get camera(): Camera {
+    const { lng, lat } = this.map.getCenter();
+    return { longitude: lng, latitude: lat, zoom: this.map.getZoom() };
+  }
+
+  /** Id of the layer below which features are drawn, if the base map has such a layer. */
+  get labelLayer(): string | undefined {
+    return this.map.getLayer(FIRST_LABEL_LAYER) ? FIRST_LABEL_LAYER : undefined;
+  }
+
+  /** Draw a part; returns the function that removes it. */
+  add(part: MapPart): () => void {
+    this.#parts.push(part);
+    if (this.#isStyled) part.attach(this.map, this.palette);
+    return () => {
+      const position = this.#parts.indexOf(part);
+      if (position < 0) return;
+      this.#parts.splice(position, 1);
+      if (this.#isStyled) part.detach(this.map);
+    };
+  }
+
+  /** Show an area as a whole, beside the panels. */
+  fit(bounds: LngLatBoundsLike, maxZoom = 15): void {
+    this.map.fitBounds(bounds, { padding: this.#padding(), maxZoom, duration: motion(600) });
+  }
+
+  /** Show a place. */
+  flyTo(camera: Camera): void {
+    this.map.easeTo({
+      center: [camera.longitude, camera.latitude],
+      zoom: camera.zoom,
+      duration: motion(400),
+    });
+  }
+
+  destroy(): void {
+    this.#unfollow();
+    this.map.remove();
+  }
+
+  #padding(): { top: number; bottom: number; left: number; right: number } {
+    const { clientWidth: width, clientHeight: height } = this.map.getContainer();
+    const edge = Math.min(60, Math.round(Math.min(width, height) / 8));
+    return { top: edge, bottom: edge, left: edge, right: edge };
+  }
+
+  async #applyStyle(value: Theme): Promise<void> {
+    const turn = ++this.#styling;
+    const style = await styleOf(value);
+    if (turn !== this.#styling) return;
+    this.#isStyled = false;
+    this.map.setStyle(style, { diff: false });
+  }
+
+  #attachAll(): void {
+    this.#isStyled = true;
+    for (const part of this.#parts) part.attach(this.map, this.palette);
+  }
+}
+
+async function styleOf(value: Theme): Promise<StyleSpecification | string> {
+  const configured = document.querySelector('meta[name="naksha-map-style"]')?.getAttribute('content');
+  return configured || (await baseStyle(value));
+}
+
+/** Return the duration of an animation: none for readers who prefer reduced motion. */
+export function motion(milliseconds: number): number {
+  return matchMedia('(prefers-reduced-motion: reduce)').matches ? 0 : milliseconds;
+}

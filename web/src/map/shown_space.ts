@@ -1,0 +1,61 @@
+/** Keep the layers of the map the same as the view: space, version, filter and look. */
+
+import { revision, statistics } from '../state/data';
+import { filterQuery } from '../state/filter';
+import { spaceStyle } from '../state/look';
+import { type View, versionRef, view } from '../state/view';
+import type { TileQuery } from '../api/tiles';
+import type { MapView } from './map_view';
+import { SpaceLayers } from './space_layers';
+
+/** Follow the view from now on; returns the function that ends this. */
+export function bindSpaceLayers(mapView: MapView): () => void {
+  let shown: SpaceLayers | null = null;
+  let remove: (() => void) | null = null;
+
+  const follow = (): void => {
+    const query = tileQuery(view.value);
+    if (query && shown) {
+      shown.show(query);
+    } else if (query) {
+      shown = new SpaceLayers(query, spaceStyle.value);
+      remove = mapView.add(shown);
+    } else {
+      remove?.();
+      shown = remove = null;
+    }
+  };
+  let fitted: string | null = view.value.camera ? view.value.space : null;
+  const fit = (): void => {
+    const { space } = view.value;
+    const found = statistics.value.state === 'ready' ? statistics.value.value.bbox.value : null;
+    if (space === null || space === fitted || !found) return;
+    fitted = space;
+    mapView.fit([found[0], found[1], found[2], found[3]]);
+  };
+  const ends = [
+    view.subscribe((now, before) => {
+      follow();
+      if (now.space !== before.space) fitted = null;
+    }),
+    revision.subscribe(follow),
+    spaceStyle.subscribe((style) => shown?.restyle(style)),
+    statistics.subscribe(fit),
+  ];
+  follow();
+  fit();
+  return () => {
+    for (const end of ends) end();
+    remove?.();
+  };
+}
+
+function tileQuery(of: View): TileQuery | null {
+  if (of.space === null) return null;
+  return {
+    space: of.space,
+    versionRef: versionRef(of),
+    filter: filterQuery(of.filter),
+    revision: revision.value,
+  };
+}
