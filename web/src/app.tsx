@@ -4,8 +4,11 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Me } from './api/types';
 import { Header } from './header';
 import { MapView } from './map/map_view';
+import { bindPicking } from './map/picking';
 import { bindSpaceLayers } from './map/shown_space';
+import { FeaturePanel } from './panels/feature/feature_panel';
 import { PANELS } from './panels/registry';
+import { TimeBar } from './panels/time/time_bar';
 import { currentSpace, spaces } from './state/data';
 import { openSession, session } from './state/session';
 import { useStore } from './state/store';
@@ -39,6 +42,7 @@ function Workspace({ me }: { me: Me }) {
     if (!container.current) return;
     const made = MapView.create(container.current);
     const unbind = bindSpaceLayers(made);
+    bindPicking(made);
     setMapView(made);
     return () => {
       unbind();
@@ -52,14 +56,22 @@ function Workspace({ me }: { me: Me }) {
       <main class="map-area" aria-label="Map">
         <div class="map" ref={container} />
       </main>
+      {mapView && <TimeBar mapView={mapView} />}
     </div>
   );
 }
 
 function Side({ mapView, me }: { mapView: MapView; me: Me }) {
   useStore(spaces);
-  const { panel: open } = useStore(view);
+  const { panel: open, feature } = useStore(view);
   const space = currentSpace();
+  if (space && feature !== null) {
+    return (
+      <aside class="side" aria-label="Feature">
+        <FeaturePanel key={feature} mapView={mapView} space={space} id={feature} />
+      </aside>
+    );
+  }
   const offered = PANELS.filter((panel) => panel.isOffered(space, me));
   const shown = offered.find((panel) => panel.id === open);
   if (!shown) return null;

@@ -157,3 +157,10 @@ export class SpaceLayers implements MapPart {
     };
   }
 }
+
+/** Return the features of the space that the map has loaded. */
+export function featuresInView(map: MapLibreMap): { id: string; properties: Record<string, unknown> }[] {
+  if (!map.getSource(SPACE_SOURCE)) return [];
+  const layers = FEATURE_LAYERS.filter((id) => map.getLayer(id));
+  return map.queryRenderedFeatures({ layers }).map(({ id, properties }) => ({ id: String(id), properties }));
+}

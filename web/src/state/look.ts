@@ -11,7 +11,7 @@ import { versionRef, view } from './view';
 const SAMPLE = 2_000;
 /** Number of values with a colour of their own. */
 const VALUES_MAX = 8;
-const LABELS = ['name', 'title', 'label', 'ref'];
+const LABELS = ['name', 'title', 'label', 'street', 'ref'];
 
 export const spaceStyle = new Store<SpaceStyle>({ colorBy: null, values: [], labelBy: null });
 
@@ -53,7 +53,21 @@ async function frequentValues(space: string, property: string): Promise<string[]
   return ordered.slice(0, VALUES_MAX).map(([text]) => text);
 }
 
-function labelProperty(): string | null {
+/** Return the properties of the shown space that name a feature, the most likely one first. */
+export function labelProperties(): string[] {
   const keys = statistics.current?.properties.value.map((one) => one.key) ?? [];
-  return LABELS.find((name) => keys.includes(name)) ?? null;
+  return LABELS.filter((name) => keys.includes(name));
+}
+
+/** Return the text by which people know a feature: its name, or else its id. */
+export function labelOf(id: string, properties: Readonly<Record<string, unknown>>): string {
+  for (const name of LABELS) {
+    const value = properties[name];
+    if (typeof value === 'string' && value) return value;
+  }
+  return id;
+}
+
+function labelProperty(): string | null {
+  return labelProperties()[0] ?? null;
 }
