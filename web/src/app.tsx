@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Me } from './api/types';
+import { offerConsole } from './console';
 import { Header } from './header';
 import { MapView } from './map/map_view';
 import { bindPicking } from './map/picking';
@@ -36,6 +37,9 @@ function Centered(props: { children: preact.ComponentChildren }) {
 }
 
 function Workspace({ me }: { me: Me }) {
+  useStore(spaces);
+  useStore(view);
+  const space = currentSpace();
   const [mapView, setMapView] = useState<MapView | null>(null);
   const container = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -44,6 +48,7 @@ function Workspace({ me }: { me: Me }) {
     const unbind = bindSpaceLayers(made);
     bindPicking(made);
     setMapView(made);
+    offerConsole(made);
     return () => {
       unbind();
       made.destroy();
@@ -56,7 +61,7 @@ function Workspace({ me }: { me: Me }) {
       <main class="map-area" aria-label="Map">
         <div class="map" ref={container} />
       </main>
-      {mapView && <TimeBar mapView={mapView} />}
+      {mapView && space && <TimeBar mapView={mapView} />}
     </div>
   );
 }

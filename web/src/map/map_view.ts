@@ -25,12 +25,16 @@ export interface MapPart {
   attach(map: MapLibreMap, palette: Palette): void;
   /** Remove them again. */
   detach(map: MapLibreMap): void;
+  /** Note that they are gone, because the base map is replaced; `attach` follows. */
+  lost(): void;
 }
 
 export class MapView {
   readonly map: MapLibreMap;
   readonly #parts: MapPart[] = [];
   #isStyled = false;
+  /** Whether nothing has begun to load or to move since the map was drawn. */
+  #isQuiet = false;
   #styling = 0;
   #unfollow: () => void = () => undefined;
 
@@ -38,15 +42,15 @@ export class MapView {
     const camera = view.value.camera;
     this.map = new MapLibreMap({
       container,
-      style: { version: 8, sources: {}, layers: [] },
       center: camera ? [camera.longitude, camera.latitude] : [10, 30],
       zoom: camera?.zoom ?? 1.4,
       maxPitch: 0,
       dragRotate: false,
       attributionControl: false,
+      fadeDuration: motion(300),
       transformRequest: (url) => ({
         url,
-        ...(url.startsWith(HUB.href) ? { headers: authHeaders() } : {}),
+        ...(url.startsWith(`${HUB.href}hub/`) ? { headers: authHeaders() } : {}),
       }),
     });
     this.map.touchZoomRotate.disableRotation();
@@ -54,14 +58,28 @@ export class MapView {
     this.map.addControl(new ScaleControl({}), 'bottom-left');
     this.map.addControl(new AttributionControl({ compact: true }), 'bottom-right');
     this.map.on('moveend', () => view.update({ camera: this.camera }));
-    this.map.on('style.load', () => {
-      // The first style is empty; the base map follows.
-      if (this.#styling > 0) this.#attachAll();
+    this.map.on('style.load', () => this.#attachAll());
+    for (const event of ['dataloading', 'movestart'] as const) {
+      this.map.on(event, () => {
+        this.#isQuiet = false;
+      });
+    }
+    this.map.on('idle', () => {
+      this.#isQuiet = true;
     });
     // Tiles report their errors themselves, in words.
     this.map.on('error', ({ error }) => console.debug('map:', error));
     this.map.getCanvas().setAttribute('aria-label', 'Map. Arrow keys move it, plus and minus zoom.');
-    this.#unfollow = theme.subscribe((value) => void this.#applyStyle(value));
+    const ends = [
+      theme.subscribe((value) => void this.#applyStyle(value)),
+      view.subscribe(({ camera }) => {
+        // The address of the page changed.
+        if (camera && !this.map.isMoving() && !isSameCamera(camera, this.camera)) this.#jumpTo(camera);
+      }),
+    ];
+    this.#unfollow = () => {
+      for (const end of ends) end();
+    };
   }
 
   /** Create the map in an element. */
@@ -69,6 +87,11 @@ export class MapView {
     const made = new MapView(container);
     void made.#applyStyle(theme.value);
     return made;
+  }
+
+  /** Whether the map shows everything: the base map, its parts, and the tiles in view. */
+  get isIdle(): boolean {
+    return this.#isStyled && this.#isQuiet && this.map.loaded() && !this.map.isMoving();
   }
 
   get palette(): Palette {
@@ -111,6 +134,10 @@ export class MapView {
     });
   }
 
+  #jumpTo({ longitude, latitude, zoom }: Camera): void {
+    this.map.jumpTo({ center: [longitude, latitude], zoom });
+  }
+
   destroy(): void {
     this.#unfollow();
     this.map.remove();
@@ -126,6 +153,7 @@ export class MapView {
     const turn = ++this.#styling;
     const style = await styleOf(value);
     if (turn !== this.#styling) return;
+    if (this.#isStyled) for (const part of this.#parts) part.lost();
     this.#isStyled = false;
     this.map.setStyle(style, { diff: false });
   }
@@ -134,6 +162,16 @@ export class MapView {
     this.#isStyled = true;
     for (const part of this.#parts) part.attach(this.map, this.palette);
   }
+}
+
+/** Return whether two cameras are the same, as far as the address of the page tells them apart. */
+function isSameCamera(a: Camera, b: Camera): boolean {
+  const isNear = (x: number, y: number, most: number) => Math.abs(x - y) <= most;
+  return (
+    isNear(a.zoom, b.zoom, 0.01) &&
+    isNear(a.latitude, b.latitude, 0.0001) &&
+    isNear(a.longitude, b.longitude, 0.0001)
+  );
 }
 
 async function styleOf(value: Theme): Promise<StyleSpecification | string> {

@@ -42,6 +42,10 @@ export class Overlay implements MapPart {
     this.#map = null;
   }
 
+  lost(): void {
+    this.#map = null;
+  }
+
   /** Show other items. */
   show(items: readonly OverlayItem[]): void {
     this.#items = items;

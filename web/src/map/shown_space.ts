@@ -25,18 +25,20 @@ export function bindSpaceLayers(mapView: MapView): () => void {
       shown = remove = null;
     }
   };
-  let fitted: string | null = view.value.camera ? view.value.space : null;
+  // The space to show as a whole, as soon as its extent is known.
+  let pending = view.value.camera ? null : view.value.space;
   const fit = (): void => {
-    const { space } = view.value;
-    const found = statistics.value.state === 'ready' ? statistics.value.value.bbox.value : null;
-    if (space === null || space === fitted || !found) return;
-    fitted = space;
-    mapView.fit([found[0], found[1], found[2], found[3]]);
+    const box = statistics.current?.bbox.value;
+    if (pending === null || pending !== view.value.space || !box) return;
+    pending = null;
+    mapView.fit([box[0], box[1], box[2], box[3]]);
   };
   const ends = [
     view.subscribe((now, before) => {
       follow();
-      if (now.space !== before.space) fitted = null;
+      if (now.camera !== null || (now.space === before.space && before.camera === null)) return;
+      pending = now.space;
+      fit();
     }),
     revision.subscribe(follow),
     spaceStyle.subscribe((style) => shown?.restyle(style)),

@@ -63,6 +63,10 @@ export class SpaceLayers implements MapPart {
     this.#map = null;
   }
 
+  lost(): void {
+    this.#map = null;
+  }
+
   /** Show other tiles; those of before stay until the new ones have been loaded. */
   show(query: TileQuery): void {
     const isSame = tileTemplate(query) === tileTemplate(this.#query);

@@ -15,6 +15,8 @@ const LABELS = ['name', 'title', 'label', 'street', 'ref'];
 
 export const spaceStyle = new Store<SpaceStyle>({ colorBy: null, values: [], labelBy: null });
 
+export const isLookLoading = new Store(false);
+
 /** Determine labels and values again whenever the space or the chosen property changes. */
 export function bindLook(): void {
   view.subscribe((now, before) => {
@@ -30,9 +32,11 @@ async function follow(): Promise<void> {
   const { space, colorBy } = view.value;
   spaceStyle.set({ colorBy, values: [], labelBy: labelProperty() });
   if (space === null || colorBy === null) return;
+  isLookLoading.set(true);
   const values = await frequentValues(space, colorBy).catch(() => []);
   const now = view.value;
   if (now.space === space && now.colorBy === colorBy) spaceStyle.update({ values });
+  isLookLoading.set(false);
 }
 
 async function frequentValues(space: string, property: string): Promise<string[]> {

@@ -29,6 +29,7 @@ export interface View {
   readonly filter: FeatureFilter;
   /** Property by which features are coloured; null is by geometry type. */
   readonly colorBy: string | null;
+  /** Null is the whole space. */
   readonly camera: Camera | null;
   /** State of panels that has no member of its own; its names are parameters of the address. */
   readonly more: Readonly<Record<string, string>>;
@@ -65,6 +66,7 @@ export function showSpace(id: string | null): void {
     feature: null,
     filter: NO_FILTER,
     colorBy: null,
+    camera: null,
     more: {},
   });
 }

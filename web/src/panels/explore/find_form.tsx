@@ -92,7 +92,10 @@ async function find(
   wanted: string,
   signal: AbortSignal,
 ): Promise<Hit[]> {
-  const value = encodeURIComponent(wanted);
+  // The hub compares letters exactly: as typed, as a name, and as a code.
+  const capital = wanted.charAt(0).toUpperCase() + wanted.slice(1);
+  const spellings = [...new Set([wanted, capital, wanted.toUpperCase()])];
+  const value = spellings.map(encodeURIComponent).join(',');
   const conditions = [`f.id^=${value}`, ...labelProperties().map((name) => `p.${encodeURIComponent(name)}^=${value}`)];
   const pages = await Promise.all(
     conditions.map((one) =>

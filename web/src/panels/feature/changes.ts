@@ -1,5 +1,7 @@
 /** What a step in the history of a feature changed. */
 
+import type { Geometry } from 'geojson';
+import { positionsOf } from '../../map/geometry';
 import { type Feature, type HistoryStep, NAMESPACE } from '../../api/types';
 
 /** A changed member, with its value before and after; undefined is absent. */
@@ -46,4 +48,31 @@ function valuesOf(feature: Feature | null): Map<string, unknown> {
 
 function isSame(a: unknown, b: unknown): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** Say in words how a geometry changed. */
+export function geometryChangeText(old: Geometry | null, now: Geometry | null): string {
+  if (old === null || now === null) return now === null ? 'The geometry was removed.' : 'The geometry was added.';
+  if (old.type !== now.type) return `The geometry changed from ${old.type} to ${now.type}.`;
+  if (old.type === 'Point' && now.type === 'Point') {
+    return `The point moved by ${distanceText(metresBetween(old.coordinates, now.coordinates))}.`;
+  }
+  const [before, after] = [positionsOf(old).length, positionsOf(now).length];
+  return `The geometry changed: ${before} positions${before === after ? '' : ` became ${after}`}.`;
+}
+
+const EARTH_RADIUS = 6_371_008.8;
+
+function metresBetween([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[]): number {
+  const rad = Math.PI / 180;
+  const haversine =
+    Math.sin(((y2 - y1) * rad) / 2) ** 2 +
+    Math.cos(y1 * rad) * Math.cos(y2 * rad) * Math.sin(((x2 - x1) * rad) / 2) ** 2;
+  return 2 * EARTH_RADIUS * Math.asin(Math.sqrt(Math.min(1, haversine)));
+}
+
+function distanceText(metres: number): string {
+  if (metres >= 10_000) return `${Math.round(metres / 1000)} km`;
+  if (metres >= 1_000) return `${(metres / 1000).toFixed(1)} km`;
+  return metres >= 1 ? `${Math.round(metres)} m` : 'less than a metre';
 }

@@ -16,6 +16,9 @@ import { Button, ErrorNote, IconButton, Loading, Section } from '../../ui/parts'
 import './feature.css';
 import { HistoryList } from './history_list';
 
+/** Zoom at which a point that moved by a metre is seen to have moved. */
+const CLOSE_ZOOM = 18;
+
 export function FeaturePanel({ mapView, space, id }: { mapView: MapView; space: Space; id: string }) {
   const shown = useStore(view);
   const changes = useStore(revision);
@@ -65,7 +68,7 @@ export function FeaturePanel({ mapView, space, id }: { mapView: MapView; space: 
               onCompare={(items) => {
                 setCompared(items);
                 const box = boxOf(...(items ?? []).map((item) => item.geometry));
-                if (box) mapView.fit(box, Math.max(mapView.camera.zoom, 13));
+                if (box) mapView.fit(box, CLOSE_ZOOM);
               }}
             />
           )}

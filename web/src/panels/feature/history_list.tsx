@@ -8,7 +8,7 @@ import { useStore } from '../../state/store';
 import { view } from '../../state/view';
 import { counted, timeText, valueText } from '../../ui/format';
 import { Button } from '../../ui/parts';
-import { changesOf, type MemberChange } from './changes';
+import { changesOf, geometryChangeText, type MemberChange } from './changes';
 
 const ACTIONS = { CREATE: 'Created', UPDATE: 'Changed', DELETE: 'Deleted' } as const;
 const CLASSES = { CREATE: 'created', UPDATE: 'changed', DELETE: 'deleted' } as const;
@@ -47,7 +47,14 @@ export function HistoryList({ steps, isComparing, onCompare }: Props) {
               {step.author !== null && step.author !== step.appId && ` · with ${step.appId}`}
             </p>
             {entry?.message && <p class="step-message">“{entry.message}”</p>}
-            {step.action === 'UPDATE' && <ChangeTable members={members} isGeometryChanged={isGeometryChanged} />}
+            {step.action === 'UPDATE' && (
+              <ChangeTable
+                members={members}
+                geometryText={
+                  isGeometryChanged ? geometryChangeText(before?.feature.geometry ?? null, step.feature.geometry) : null
+                }
+              />
+            )}
             <div class="step-buttons">
               {isGeometryChanged && items.length > 0 && step.action !== 'CREATE' && (
                 <Button
@@ -78,14 +85,13 @@ export function HistoryList({ steps, isComparing, onCompare }: Props) {
   );
 }
 
-function ChangeTable(props: { members: readonly MemberChange[]; isGeometryChanged: boolean }) {
+function ChangeTable({ members, geometryText }: { members: readonly MemberChange[]; geometryText: string | null }) {
   const [isOpen, setOpen] = useState(false);
-  const { members, isGeometryChanged } = props;
   const shown = isOpen ? members : members.slice(0, MEMBERS_SHOWN);
   return (
     <>
-      {isGeometryChanged && <p class="hint">The geometry changed.</p>}
-      {members.length === 0 && !isGeometryChanged && <p class="hint">Nothing that the page shows changed.</p>}
+      {geometryText !== null && <p class="hint">{geometryText}</p>}
+      {members.length === 0 && geometryText === null && <p class="hint">Nothing that the page shows changed.</p>}
       {shown.length > 0 && (
         <table class="properties changes">
           <caption class="visually-hidden">Changed properties</caption>

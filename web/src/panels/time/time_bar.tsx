@@ -84,7 +84,7 @@ function Slider({ entries, mapView }: { entries: readonly LogEntry[]; mapView: M
       </div>
       <div class="time-track">
         {ofBranch.length > 0 && (
-          <div class="time-tags" aria-label="Tags">
+          <div class="time-tags" role="group" aria-label="Versions with tags">
             {ofBranch.map((tag) => {
               const at = positionOf(entries, tag.version);
               return (
