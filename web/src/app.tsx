@@ -49,7 +49,12 @@ function Workspace({ me }: { me: Me }) {
     bindPicking(made);
     setMapView(made);
     offerConsole(made);
+    const unselect = (event: KeyboardEvent) => {
+      if (event.key === 'Escape') view.update({ feature: null });
+    };
+    addEventListener('keydown', unselect);
     return () => {
+      removeEventListener('keydown', unselect);
       unbind();
       made.destroy();
     };

@@ -1,6 +1,7 @@
 /** The header: name, panels, theme and session. */
 
 import type { Me } from './api/types';
+import iconUrl from './icon.svg';
 import { PANELS } from './panels/registry';
 import { currentSpace, spaces } from './state/data';
 import { signOut } from './state/session';
@@ -24,7 +25,7 @@ export function Header({ me }: { me: Me }) {
   return (
     <header class="header">
       <h1 class="brand">
-        <Icon name="layers" />
+        <img src={iconUrl} alt="" width="24" height="24" />
         <span>Naksha</span>
       </h1>
       <nav class="tabs" aria-label="Panels">

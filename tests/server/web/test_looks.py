@@ -37,7 +37,7 @@ STATES = {
 async def test_every_state_is_accessible(
     city: City, fresh_visit: Visit, request: pytest.FixtureRequest
 ) -> None:
-    visit, look = fresh_visit, request.node.callspec.id
+    visit, look = fresh_visit, request.node.callspec.id.removesuffix("-file")
     with city.client(city.ann) as client:
         first = first_version(client)
     await visit.page.goto(city.url)

@@ -8,6 +8,9 @@ const CACHE_BYTES_MAX = 96 * 1024 * 1024;
 /** More features than this in one tile cannot be told apart. */
 const TILE_FEATURES_MAX = 30_000;
 
+/** Pixels around a tile that it includes, so that its edge does not show as an outline. */
+const TILE_MARGIN = 8;
+
 /** What tiles show. */
 export interface TileQuery {
   readonly space: string;
@@ -23,7 +26,7 @@ export function tileTemplate(query: TileQuery): string {
   const name = encodeURIComponent(query.space);
   const address = hubUrl(
     `hub/spaces/${name}/tile/web/TILE.mvt`,
-    { versionRef: query.versionRef, limit: TILE_FEATURES_MAX },
+    { versionRef: query.versionRef, limit: TILE_FEATURES_MAX, margin: TILE_MARGIN },
     query.filter,
   );
   const revision = query.versionRef === '' ? `#${query.revision}` : '';

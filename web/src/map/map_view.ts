@@ -29,6 +29,9 @@ export interface MapPart {
   lost(): void;
 }
 
+/** The camera without anything to show. */
+export const WORLD: Camera = { longitude: 10, latitude: 30, zoom: 1.4 };
+
 export class MapView {
   readonly map: MapLibreMap;
   readonly #parts: MapPart[] = [];
@@ -39,11 +42,11 @@ export class MapView {
   #unfollow: () => void = () => undefined;
 
   private constructor(container: HTMLElement) {
-    const camera = view.value.camera;
+    const { longitude, latitude, zoom } = view.value.camera ?? WORLD;
     this.map = new MapLibreMap({
       container,
-      center: camera ? [camera.longitude, camera.latitude] : [10, 30],
-      zoom: camera?.zoom ?? 1.4,
+      center: [longitude, latitude],
+      zoom,
       maxPitch: 0,
       dragRotate: false,
       attributionControl: false,
@@ -57,9 +60,10 @@ export class MapView {
     this.map.addControl(new NavigationControl({ showCompass: false }), 'top-right');
     this.map.addControl(new ScaleControl({}), 'bottom-left');
     this.map.addControl(new AttributionControl({ compact: true }), 'bottom-right');
+    collapseAttribution(container);
     this.map.on('moveend', () => view.update({ camera: this.camera }));
     this.map.on('style.load', () => this.#attachAll());
-    for (const event of ['dataloading', 'movestart'] as const) {
+    for (const event of ['dataloading', 'styledata', 'movestart'] as const) {
       this.map.on(event, () => {
         this.#isQuiet = false;
       });
@@ -162,6 +166,14 @@ export class MapView {
     this.#isStyled = true;
     for (const part of this.#parts) part.attach(this.map, this.palette);
   }
+}
+
+/** Close the attribution, which MapLibre opens at first, where it would cover much of the map. */
+function collapseAttribution(container: HTMLElement): void {
+  if (container.clientWidth > 640) return;
+  const control = container.querySelector('.maplibregl-ctrl-attrib');
+  control?.classList.remove('maplibregl-compact-show');
+  control?.removeAttribute('open');
 }
 
 /** Return whether two cameras are the same, as far as the address of the page tells them apart. */

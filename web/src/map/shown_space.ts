@@ -5,7 +5,7 @@ import { filterQuery } from '../state/filter';
 import { spaceStyle } from '../state/look';
 import { type View, versionRef, view } from '../state/view';
 import type { TileQuery } from '../api/tiles';
-import type { MapView } from './map_view';
+import { type MapView, WORLD } from './map_view';
 import { SpaceLayers } from './space_layers';
 
 /** Follow the view from now on; returns the function that ends this. */
@@ -28,10 +28,12 @@ export function bindSpaceLayers(mapView: MapView): () => void {
   // The space to show as a whole, as soon as its extent is known.
   let pending = view.value.camera ? null : view.value.space;
   const fit = (): void => {
-    const box = statistics.current?.bbox.value;
-    if (pending === null || pending !== view.value.space || !box) return;
+    const found = statistics.value;
+    if (pending === null || pending !== view.value.space || found.state !== 'ready') return;
     pending = null;
-    mapView.fit([box[0], box[1], box[2], box[3]]);
+    const box = found.value.bbox.value;
+    if (box) mapView.fit([box[0], box[1], box[2], box[3]]);
+    else mapView.flyTo(WORLD);
   };
   const ends = [
     view.subscribe((now, before) => {

@@ -5,6 +5,7 @@ import type {
   FilterSpecification,
   LayerSpecification,
   Map as MapLibreMap,
+  SymbolLayerSpecification,
   VectorTileSource,
 } from 'maplibre-gl';
 import { tileTemplate, type TileQuery } from '../api/tiles';
@@ -52,7 +53,7 @@ export class SpaceLayers implements MapPart {
     });
     const before = map.getLayer(FIRST_LABEL_LAYER) ? FIRST_LABEL_LAYER : undefined;
     for (const layer of this.#layers(palette)) map.addLayer(layer, before);
-    map.addLayer(this.#labels(palette));
+    for (const layer of this.#labels(palette)) map.addLayer(layer);
   }
 
   detach(map: MapLibreMap): void {
@@ -87,7 +88,7 @@ export class SpaceLayers implements MapPart {
     this.#style = style;
     const map = this.#map;
     if (!map || !this.#palette) return;
-    for (const layer of [...this.#layers(this.#palette), this.#labels(this.#palette)]) {
+    for (const layer of [...this.#layers(this.#palette), ...this.#labels(this.#palette)]) {
       for (const [name, value] of Object.entries(layer.paint ?? {})) {
         map.setPaintProperty(layer.id, name as never, value as never);
       }
@@ -141,24 +142,40 @@ export class SpaceLayers implements MapPart {
     ];
   }
 
-  #labels(palette: Palette): LayerSpecification {
+  #labels(palette: Palette): SymbolLayerSpecification[] {
     const { labelBy } = this.#style;
-    return {
-      id: 'space-labels',
+    const text: SymbolLayerSpecification['layout'] = {
+      'text-field': labelBy === null ? '' : ['to-string', ['get', labelBy]],
+      'text-font': LABEL_FONT,
+      'text-size': 12,
+    };
+    const layer = {
       type: 'symbol',
       source: SPACE_SOURCE,
       'source-layer': this.#query.space,
       minzoom: 8,
-      layout: {
-        'text-field': labelBy === null ? '' : ['to-string', ['get', labelBy]],
-        'text-font': LABEL_FONT,
-        'text-size': 12,
-        'text-variable-anchor': ['top', 'bottom', 'left', 'right'],
-        'text-radial-offset': 0.8,
-        'text-max-width': 9,
-      },
       paint: { 'text-color': palette.label, 'text-halo-color': palette.labelHalo, 'text-halo-width': 1.4 },
-    };
+    } as const;
+    return [
+      {
+        ...layer,
+        id: 'space-line-labels',
+        filter: LINES,
+        layout: { ...text, 'symbol-placement': 'line', 'symbol-spacing': 400, 'text-offset': [0, 1] },
+      },
+      {
+        ...layer,
+        id: 'space-labels',
+        filter: ['!', LINES] as FilterSpecification,
+        layout: {
+          ...text,
+          'text-variable-anchor': ['top', 'bottom', 'left', 'right'],
+          'text-radial-offset': 0.8,
+          'text-max-width': 9,
+          'text-padding': 6,
+        },
+      },
+    ];
   }
 }
 

@@ -1,6 +1,6 @@
 /** The selected feature: its properties, and its whole history. */
 
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { getFeature, getHistory } from '../../api/spaces';
 import { type Feature, NAMESPACE, namespaceOf, type Space } from '../../api/types';
 import { boxOf } from '../../map/geometry';
@@ -30,6 +30,11 @@ export function FeaturePanel({ mapView, space, id }: { mapView: MapView; space: 
   );
   const [compared, setCompared] = useState<readonly OverlayItem[] | null>(null);
   useEffect(() => setCompared(null), [id, space.id]);
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    // A list entry that was activated is gone; the map keeps the focus.
+    if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true });
+  }, []);
   const feature = found.state === 'ready' ? found.value : null;
   useOverlay(mapView, compared ?? selectedItems(feature));
   const last = steps.state === 'ready' ? steps.value.at(-1)?.feature : undefined;
@@ -38,7 +43,7 @@ export function FeaturePanel({ mapView, space, id }: { mapView: MapView; space: 
     <>
       <div class="side-head">
         <IconButton icon="back" label="Back to the panel" onClick={() => view.update({ feature: null })} />
-        <h2>{named ? labelOf(id, named.properties) : id}</h2>
+        <h2 ref={heading} tabIndex={-1}>{named ? labelOf(id, named.properties) : id}</h2>
         <IconButton
           icon="target"
           label="Show the feature on the map"

@@ -6,17 +6,21 @@ import { counted } from '../../ui/format';
 const BARS_MAX = 160;
 const HEIGHT = 32;
 const BAR_HEIGHT_MIN = 2;
-const GAP = 0.12;
+/** Part of its versions that a bar covers. */
+const BAR_WIDTH = 0.76;
+/** Part of the track that a bar covers at most, so that few versions do not make wide bars. */
+const BAR_WIDTH_MAX = 0.03;
 
 export function Histogram({ entries, position }: { entries: readonly LogEntry[]; position: number }) {
   const bars = barsOf(entries);
   const most = Math.max(...bars.map((bar) => bar.edits));
+  const last = Math.max(1, entries.length - 1);
   const total = bars.reduce((sum, bar) => sum + bar.edits, 0);
   return (
     <svg
       class="histogram"
       // A bar is centred on the thumb of the slider at its versions.
-      viewBox={`0 0 ${Math.max(1, entries.length - 1)} ${HEIGHT}`}
+      viewBox={`0 0 ${last} ${HEIGHT}`}
       preserveAspectRatio="none"
       role="img"
       aria-label={`Histogram: ${counted(total, 'edit')} in ${counted(entries.length, 'version')}`}
@@ -25,13 +29,15 @@ export function Histogram({ entries, position }: { entries: readonly LogEntry[];
         // The square root keeps small edits visible beside a bulk load.
         const height = edits === 0 ? 0 : Math.max(BAR_HEIGHT_MIN, Math.sqrt(edits / most) * HEIGHT);
         const phase = position < first ? 'future' : position < first + count ? 'current' : 'past';
+        const width = Math.min(count * BAR_WIDTH, last * BAR_WIDTH_MAX);
+        const center = entries.length === 1 ? last : first + (count - 1) / 2;
         return (
           <rect
             key={first}
             class={phase}
-            x={first - 0.5 + GAP * count}
+            x={center - width / 2}
             y={HEIGHT - height}
-            width={count * (1 - 2 * GAP)}
+            width={width}
             height={height}
           />
         );

@@ -86,13 +86,13 @@ function Slider({ entries, mapView }: { entries: readonly LogEntry[]; mapView: M
         {ofBranch.length > 0 && (
           <div class="time-tags" role="group" aria-label="Versions with tags">
             {ofBranch.map((tag) => {
-              const at = positionOf(entries, tag.version);
+              const left = fraction(positionOf(entries, tag.version), last) * 100;
               return (
                 <button
                   key={tag.id}
                   type="button"
                   class="time-tag"
-                  style={{ left: `${fraction(at, last) * 100}%` }}
+                  style={{ left: `${left}%`, transform: `translateX(-${left}%)` }}
                   title={`Tag ${tag.id}: version ${tag.version}`}
                   aria-label={`Show the tag ${tag.id}, version ${tag.version}`}
                   onClick={() => {
