@@ -19,7 +19,7 @@ from tests.docs.blocks import ROOT
 from tests.server.web import places
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
-"""Where the tests leave what they saw."""
+"""Folder of the pictures that the tests take."""
 EVERYTHING = {"naksha": {right: [{}] for right in ("useSpaces", "manageSpaces", "readFeatures")}}
 WRITES = ("createFeatures", "updateFeatures", "deleteFeatures")
 FLAGS = [

@@ -94,9 +94,7 @@ async def test_a_search_without_result_says_what_was_searched(city: City, visit:
     await expect(page.get_by_text("No feature has the id “nowhere”")).to_be_visible()
 
 
-async def test_a_click_on_a_feature_shows_who_changed_what_when_and_where(
-    city: City, visit: Visit
-) -> None:
+async def test_a_click_shows_the_history_of_a_feature(city: City, visit: Visit) -> None:
     page = await visit.open("space=city", token=city.ann)
     await page.mouse.click(*await visit.pixel(*MOVED_BRIDGE))
     await expect(page.get_by_role("heading", name="New Bridge")).to_be_visible()

@@ -15,11 +15,11 @@ from naksha.hub.pipeline.requests import MATCH_ALL, Request
 from naksha.hub.pipeline.version_responses import (
     BranchState,
     Changes,
+    ChangesetLog,
     Changesets,
     Conflicts,
     Differences,
     FeatureHistory,
-    LogPage,
     Rewritten,
     VersionSpan,
 )
@@ -69,7 +69,7 @@ class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadCh
     `query`, and must reject this request."""
 
 
-class ReadLog(Request[LogPage], frozen=True, kw_only=True, tag="ReadLog"):
+class ReadLog(Request[ChangesetLog], frozen=True, kw_only=True, tag="ReadLog"):
     """Read changesets without their features: author, time, message, counts and box."""
 
     after: int = 0

@@ -50,7 +50,7 @@ class LogEntry(NamedTuple):
     effect: CollectionEffect
 
 
-class LogPage(NamedTuple):
+class ChangesetLog(NamedTuple):
     """Entries of the log, and the version to continue after, if there may be more."""
 
     entries: list[LogEntry]

@@ -12,10 +12,10 @@ from naksha.hub.pipeline.responses import Features
 from naksha.hub.pipeline.version_responses import (
     BranchState,
     ChangedFeatures,
+    ChangesetLog,
     Changesets,
     Differences,
     LogEntry,
-    LogPage,
     Rewritten,
 )
 from naksha.model.json_text import open_object
@@ -104,7 +104,7 @@ def _change_json(change: FeatureDiff) -> bytes:
     return _encode({**about, **raw})
 
 
-def log_json(page: LogPage) -> dict[str, Any]:
+def log_json(page: ChangesetLog) -> dict[str, Any]:
     """Return the JSON of a page of the log."""
     body: dict[str, Any] = {
         "type": "ChangesetLog",

@@ -226,7 +226,7 @@ async def _states_of(
 
 async def read_log(
     target: CollectionTarget, request: version_requests.ReadLog, event: Event
-) -> version_responses.LogPage:
+) -> version_responses.ChangesetLog:
     """Return a page of the log of a branch, without the changed features."""
     line = (await target.resolver().place(request.ref)).line
     where = LogFilter(collections=(target.collection.id,), text=request.text)
@@ -251,7 +251,7 @@ async def read_log(
         ]
         is_end = page.after is None or len(kept) < len(page.changesets)
         if is_end or len(entries) == request.limit:
-            return version_responses.LogPage(entries, None if is_end else page.after)
+            return version_responses.ChangesetLog(entries, None if is_end else page.after)
         assert page.after is not None
         after = page.after
 
