@@ -20,7 +20,7 @@ from tests.server.web import places
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
 """Folder of the pictures that the tests take."""
-EVERYTHING = {"naksha": {right: [{}] for right in ("useSpaces", "manageSpaces", "readFeatures")}}
+READS = ("useSpaces", "manageSpaces", "readFeatures")
 WRITES = ("createFeatures", "updateFeatures", "deleteFeatures")
 FLAGS = [
     "--headless",
@@ -76,7 +76,7 @@ def _filled(directory: Path, storage: str | None) -> Iterator[City]:
     key = read_signing_key(KeyFile.parse(f"secret:{secret}"))
 
     def token(user: str, *rights: str) -> str:
-        matrix = {"naksha": EVERYTHING["naksha"] | {right: [{}] for right in rights}}
+        matrix: dict[str, Any] = {"naksha": {right: [{}] for right in (*READS, *rights)}}
         claims = {"appId": "test-app", "userId": user, "urm": matrix}
         return mint(key, claims, seconds=3600)
 
