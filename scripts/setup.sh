@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Install everything the project needs on a Debian machine; existing installations stay unchanged.
 #   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
-#                             pgbouncer, Redis, MariaDB and PostgreSQL's JDBC driver, by apt
+#                             pgbouncer, Redis, MariaDB, Chromium and PostgreSQL's JDBC driver, by
+#                             apt
 #   scripts/setup.sh java     Java for Spark; included in system
+#   scripts/setup.sh web      the map page, from web/ into src/naksha/server/web/static
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -113,6 +115,7 @@ setup_system() {
   setup_redis
   setup_pgbouncer
   setup_mariadb
+  has chromium || apt_install chromium
   version=$(server_with postgis)
   if [ -z "$version" ]; then
     apt_update
@@ -162,9 +165,16 @@ setup_python() {
   touch "$STAMP"
 }
 
+# ---- Map page -----------------------------------------------------------------------------------
+
+setup_web() { # builds nothing if nothing has changed
+  .venv/bin/python scripts/build_web.py
+}
+
 case "${1:-}" in
   system) setup_system ;;
   java) setup_java ;;
   python) setup_python ;;
-  *) fail "usage: scripts/setup.sh system|java|python" ;;
+  web) setup_web ;;
+  *) fail "usage: scripts/setup.sh system|java|python|web" ;;
 esac

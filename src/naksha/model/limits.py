@@ -324,6 +324,13 @@ are merged."""
 INDEX_STRIPES_INLINE_MAX: Final = 20
 """Stripes that are listed in the commit itself; a longer list is an object of its own."""
 
+CHANGESET_PAGE_DEFAULT: Final = 100
+CHANGESET_PAGE_MAX: Final = 10_000
+"""Changesets in a page of the log of a space, which does not include their features."""
+
+LOG_TEXT_LENGTH_MAX: Final = 200
+"""Characters of a text that messages of changesets are searched for."""
+
 LOG_PAGE_MAX: Final = 1_000
 """Commits per page of the catalog's log."""
 

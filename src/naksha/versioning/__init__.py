@@ -10,6 +10,7 @@ from naksha.versioning.branches import (
 )
 from naksha.versioning.changesets import (
     Changeset,
+    CollectionEffect,
     changeset,
     changeset_of,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "Changeset",
     "ChangesetPage",
     "Choices",
+    "CollectionEffect",
     "DiffAction",
     "EditStep",
     "FeatureChange",

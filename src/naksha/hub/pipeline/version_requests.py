@@ -15,6 +15,7 @@ from naksha.hub.pipeline.requests import MATCH_ALL, Request
 from naksha.hub.pipeline.version_responses import (
     BranchState,
     Changes,
+    ChangesetLog,
     Changesets,
     Conflicts,
     Differences,
@@ -66,6 +67,19 @@ class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadCh
     """Only changes of features that match before or after the change; authors, actions and times
     are those of the change. Not named `query`: handlers that hide features narrow the field
     `query`, and must reject this request."""
+
+
+class ReadLog(Request[ChangesetLog], frozen=True, kw_only=True, tag="ReadLog"):
+    """Read changesets without their features: author, time, message, counts and box."""
+
+    after: int = 0
+    """Version to continue after; 0: from the begin, or the end if newest first."""
+    limit: int = limits.CHANGESET_PAGE_DEFAULT
+    newest_first: bool = True
+    text: str | None = None
+    """Only changesets whose message contains it, ignoring case."""
+    features: Query = MATCH_ALL
+    """As in `ReadChangesets`."""
 
 
 class ReadChanges(Request[Changes], frozen=True, kw_only=True, tag="ReadChanges"):

@@ -11,6 +11,7 @@ from naksha.hub.pipeline.responses import Features
 from naksha.versioning import (
     Branch,
     Changeset,
+    CollectionEffect,
     FeatureDiff,
     FeedTransaction,
     HistoryStep,
@@ -40,6 +41,20 @@ class Changesets(NamedTuple):
     changesets: list[ChangedFeatures]
     after: str | None
     is_empty: bool = False
+
+
+class LogEntry(NamedTuple):
+    """A changeset without its features, with its effect on the collection of a space."""
+
+    changeset: Changeset
+    effect: CollectionEffect
+
+
+class ChangesetLog(NamedTuple):
+    """Entries of the log, and the version to continue after, if there may be more."""
+
+    entries: list[LogEntry]
+    after: int | None
 
 
 class Changes(NamedTuple):

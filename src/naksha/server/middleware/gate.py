@@ -32,9 +32,9 @@ from naksha.server.middleware.request_record import RequestRecord, record_of
 from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
-_PUBLIC_PATHS: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
+_PUBLIC_PATHS: Final = frozenset({"/", "/hub", "/hub/health-status", "/openapi.json"})
 """Public paths: always served, with or without a token, and outside the admission limits."""
-_TOKEN_API: Final = "/token-api/"  # noqa: S105 - a path
+_PUBLIC_FOLDERS: Final = ("/token-api/", "/web/")
 _METRICS: Final = "/metrics"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -107,7 +107,7 @@ class Gate:
     def _is_open(self, path: str) -> bool:
         if path == _METRICS:
             return self._settings.open_metrics
-        return path in _PUBLIC_PATHS or path.startswith(_TOKEN_API)
+        return path in _PUBLIC_PATHS or path.startswith(_PUBLIC_FOLDERS)
 
     def _note_actor(self, scope: Scope, record: RequestRecord) -> None:
         """Set the actor, if known: a public path may return more to an authenticated client."""

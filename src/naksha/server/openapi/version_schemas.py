@@ -29,6 +29,7 @@ CHANGE_FEED: Final = reference("ChangeFeed")
 CHANGES: Final = reference("Changes")
 CHANGESET: Final = reference("Changeset")
 CHANGESETS: Final = reference("ChangesetCollection")
+CHANGESET_LOG: Final = reference("ChangesetLog")
 SQUASHED: Final = reference("SquashedChangeset")
 CHANGESET_STATISTICS: Final = reference("ChangesetsStatisticsResponse")
 HISTORY_STATISTICS: Final = reference("HistoryStatisticsResponse")
@@ -126,6 +127,34 @@ SCHEMAS: Final[dict[str, Any]] = {
             "additionalProperties": CHANGESET,
         },
         **_SPAN,
+        **_PAGE,
+    ),
+    "ChangesetLog": object_of(
+        *("type", "changesets"),
+        type=typed("ChangesetLog"),
+        changesets=listed(
+            object_of(
+                *("version", "txn", "author", "appId", "createdAt", "publishedAt"),
+                *("inserted", "updated", "deleted", "bbox"),
+                version=INTEGER,
+                txn=_TEXT,
+                author=_TEXT,
+                appId=_TEXT,
+                createdAt=INTEGER,
+                publishedAt=INTEGER,
+                message=_TEXT,
+                inserted={**INTEGER, "description": "Number of features."},
+                updated={**INTEGER, "description": "Number of features."},
+                deleted={**INTEGER, "description": "Number of features."},
+                bbox={
+                    "type": ["array", "null"],
+                    "items": {"type": "number"},
+                    "minItems": 4,
+                    "maxItems": 4,
+                    "description": "Box around the geometries before and after the changes.",
+                },
+            )
+        ),
         **_PAGE,
     ),
     "SquashedChangeset": object_of(

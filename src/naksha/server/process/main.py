@@ -101,6 +101,7 @@ Try, in another terminal:
 
 {url}/openapi.json describes the API. Ctrl-C stops it.
 
+The map is at {url}/
 """
 
 

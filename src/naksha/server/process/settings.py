@@ -7,6 +7,7 @@ A setting is declared as a field here and nowhere else: its flag (`--log-format`
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -22,6 +23,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spi.locations import ALIASES, CATALOGS, FILE, MEMORY, STORAGES, path_of
 
+_WEB_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[!-:<-~]*)?")
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -190,6 +192,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "commas."
         ),
     ] = ()
+    map_style: Annotated[
+        str,
+        _help(
+            "Address of a MapLibre style for the map page. Default: a base map that the page "
+            "brings along."
+        ),
+    ] = ""
+    map_hosts: Annotated[
+        tuple[str, ...],
+        _help(
+            "Further hosts from which that style loads tiles, fonts and images, such as "
+            "https://tiles.example; several separated by commas."
+        ),
+    ] = ()
     peers: Annotated[
         str,
         _help(
@@ -297,6 +313,7 @@ def check(settings: ServerSettings) -> ServerSettings:
             field="keys",
         )
     AllowList(settings.remote_handlers)
+    _check_web_addresses(settings)
     _ = settings.maintenance_schedule
     if settings.workers > 1:
         for name, flag, location, backends in (
@@ -310,6 +327,20 @@ def check(settings: ServerSettings) -> ServerSettings:
                     field="workers",
                 )
     return settings
+
+
+def _check_web_addresses(settings: ServerSettings) -> None:
+    """Check the addresses that become a part of the map page's Content-Security-Policy."""
+    for field, address in (
+        ("map_style", settings.map_style),
+        *(("map_hosts", host) for host in settings.map_hosts),
+    ):
+        if address and not _WEB_ADDRESS.fullmatch(address):
+            raise InvalidArgument(
+                f"Setting {field}: {address!r} is not an address such as "
+                "https://tiles.example/style.json",
+                field=field,
+            )
 
 
 def _scheme(location: str) -> str:

@@ -12,12 +12,14 @@ from naksha.hub.pipeline.responses import Features
 from naksha.hub.pipeline.version_responses import (
     BranchState,
     ChangedFeatures,
+    ChangesetLog,
     Changesets,
     Differences,
+    LogEntry,
     Rewritten,
 )
 from naksha.model.json_text import open_object
-from naksha.versioning import DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
+from naksha.versioning import Changeset, DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
@@ -102,6 +104,38 @@ def _change_json(change: FeatureDiff) -> bytes:
     return _encode({**about, **raw})
 
 
+def log_json(page: ChangesetLog) -> dict[str, Any]:
+    """Return the JSON of a page of the log."""
+    body: dict[str, Any] = {
+        "type": "ChangesetLog",
+        "changesets": [_log_entry_json(entry) for entry in page.entries],
+    }
+    return body if page.after is None else {**body, "nextPageToken": str(page.after)}
+
+
+def _log_entry_json(entry: LogEntry) -> dict[str, Any]:
+    effect = entry.effect
+    counts = {
+        "inserted": effect.created,
+        "updated": effect.updated,
+        "deleted": effect.deleted,
+        "bbox": effect.bbox,
+    }
+    return _changeset_head(entry.changeset) | counts
+
+
+def _changeset_head(found: Changeset) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "version": found.version.seq_number,
+        "txn": str(found.version.txn),
+        "author": found.author or found.app_id,
+        "appId": found.app_id,
+        "createdAt": found.started_ms,
+        "publishedAt": found.version.published_ms,
+    }
+    return head if found.message is None else {**head, "message": found.message}
+
+
 async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
     """Stream a ChangesetCollection."""
     head: dict[str, Any] = {
@@ -125,18 +159,7 @@ async def changeset_bytes(
     changed: ChangedFeatures, next_page_token: str | None = None
 ) -> AsyncIterator[bytes]:
     """Stream a Changeset."""
-    found = changed.changeset
-    head: dict[str, Any] = {
-        "type": "Changeset",
-        "version": found.version.seq_number,
-        "txn": str(found.version.txn),
-        "author": found.author or found.app_id,
-        "appId": found.app_id,
-        "createdAt": found.started_ms,
-        "publishedAt": found.version.published_ms,
-    }
-    if found.message is not None:
-        head["message"] = found.message
+    head: dict[str, Any] = {"type": "Changeset", **_changeset_head(changed.changeset)}
     if next_page_token is not None:
         head["nextPageToken"] = next_page_token
     yield open_object(head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from naksha.server.ogc import collection_tiles, landing_page, tile_matrix_sets
-from naksha.server.routes import health, instances, jobs, maintenance, operation
+from naksha.server.routes import health, instances, jobs, maintenance, me, operation
 from naksha.server.routes.config import (
     change_log,
     collections,
@@ -37,10 +37,12 @@ from naksha.server.routes.versions import (
     snapshots,
     tags,
 )
+from naksha.server.web import page
 
 ROUTES: Final = (
     health,
     operation,
+    me,
     instances,
     maintenance,
     spaces,
@@ -72,4 +74,5 @@ ROUTES: Final = (
     landing_page,
     tile_matrix_sets,
     collection_tiles,
+    page,
 )

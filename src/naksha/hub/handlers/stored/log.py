@@ -20,6 +20,7 @@ from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD, AtSeq
 from naksha.versioning import (
     Changeset,
+    CollectionEffect,
     FeedFilter,
     FeedPosition,
     FeedTransaction,
@@ -221,6 +222,46 @@ async def _states_of(
             states = []
     if states:
         yield states
+
+
+async def read_log(
+    target: CollectionTarget, request: version_requests.ReadLog, event: Event
+) -> version_responses.ChangesetLog:
+    """Return a page of the log of a branch, without the changed features."""
+    line = (await target.resolver().place(request.ref)).line
+    where = LogFilter(collections=(target.collection.id,), text=request.text)
+    # Versions that the owner of the space gave up are left out.
+    oldest = max(0, target.min_version - 1)
+    after = request.after if request.newest_first else max(request.after, oldest)
+    entries: list[version_responses.LogEntry] = []
+    while True:
+        page = await changesets(
+            line,
+            where=where,
+            query=request.features,
+            after=after,
+            limit=request.limit - len(entries),
+            newest_first=request.newest_first,
+        )
+        kept = [each for each in page.changesets if each.version.seq_number > oldest]
+        entries += [
+            version_responses.LogEntry(each, effect)
+            for each in kept
+            if (effect := _effect_on(target, each)) is not None
+        ]
+        is_end = page.after is None or len(kept) < len(page.changesets)
+        if is_end or len(entries) == request.limit:
+            return version_responses.ChangesetLog(entries, None if is_end else page.after)
+        assert page.after is not None
+        after = page.after
+
+
+def _effect_on(target: CollectionTarget, changeset: Changeset) -> CollectionEffect | None:
+    """Return what a changeset did to the features of the collection; None if nothing."""
+    if not _features_changed(target, changeset):
+        return None
+    name = target.collection.id
+    return next(touched for touched in changeset.touched if touched.collection == name)
 
 
 async def read_version_span(

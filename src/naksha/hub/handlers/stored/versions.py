@@ -15,6 +15,7 @@ VERSION_FUNCTIONS: Final[
     dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
 ] = {
     version_requests.ReadChangesets: log.read_changesets,
+    version_requests.ReadLog: log.read_log,
     version_requests.ReadChanges: feed.read_changes,
     version_requests.ReadDiff: log.read_diff,
     version_requests.ReadHistory: log.read_history,

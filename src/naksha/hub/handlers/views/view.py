@@ -67,6 +67,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH, NamedRef, SingleRef, par
 
 _OF_OWN_FEATURES: Final = (
     version_requests.ReadChangesets,
+    version_requests.ReadLog,
     version_requests.ReadVersionSpan,
     version_requests.ReadHistory,
     version_requests.ForgetVersions,

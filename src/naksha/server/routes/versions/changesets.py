@@ -15,6 +15,7 @@ from naksha.hub.pipeline.version_requests import (
     ForgetVersions,
     ReadChangesets,
     ReadDiff,
+    ReadLog,
     ReadVersionSpan,
 )
 from naksha.hub.pipeline.version_responses import Changesets
@@ -31,7 +32,12 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import streaming_response
-from naksha.server.responses.version_json import changeset_bytes, changesets_bytes, squashed_bytes
+from naksha.server.responses.version_json import (
+    changeset_bytes,
+    changesets_bytes,
+    log_json,
+    squashed_bytes,
+)
 from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -135,6 +141,37 @@ class LogParameters(ChangesetParameters):
 Log = Annotated[LogParameters, QueryParam()]
 
 
+class BranchLogParameters(RefParameters, ChangeFilterParameters):
+    """Filter and page of the log."""
+
+    version_ref: str = Field(
+        "",
+        alias="versionRef",
+        description="The branch. Default: main.",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+    )
+    text: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.LOG_TEXT_LENGTH_MAX,
+        description="Only changesets whose message contains this text, ignoring case.",
+    )
+    newest_first: bool = Field(True, alias="newestFirst", description="Whether to read backwards.")
+    page_token: int = Field(
+        0,
+        alias="pageToken",
+        ge=0,
+        lt=SEQ_NUMBER_LIMIT,
+        description="The `nextPageToken` of the previous page.",
+    )
+    limit: int = Field(
+        limits.CHANGESET_PAGE_DEFAULT,
+        ge=1,
+        le=limits.CHANGESET_PAGE_MAX,
+        description="Maximum number of changesets to return.",
+    )
+
+
 class OnBranchParameters(RefParameters):
     """The branch whose versions are counted."""
 
@@ -191,6 +228,33 @@ def _collection(page: Changesets) -> Response:
     if page.is_empty:
         raise VersionNotFound(MISSING, field="versionRef")
     return streaming_response(changesets_bytes(page), CHANGESETS)
+
+
+@router.get(
+    "/log",
+    responses=documents.answers("The changesets.", documents.CHANGESET_LOG),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def read_log(
+    space_id: str,
+    request: Request,
+    parameters: Annotated[BranchLogParameters, QueryParam()],
+    realm: RealmDep,
+    context: Ctx,
+) -> dict[str, Any]:
+    """Return the changesets of a branch without their features, newest first.
+
+    Each has its author, time, message, numbers of changed features and the box around them.
+    """
+    read = ReadLog(
+        ref=parameters.ref,
+        after=parameters.page_token,
+        limit=parameters.limit,
+        newest_first=parameters.newest_first,
+        text=parameters.text,
+        features=parameters.query(request),
+    )
+    return log_json(await realm.send(space_id, read, context))
 
 
 @router.get(
