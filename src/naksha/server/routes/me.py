@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.pipeline.request_context import Actor
-from naksha.server.openapi.config_schemas import answers
+from naksha.server.openapi.config_schemas import returns
 from naksha.server.requests.state import Ctx
 from naksha.server.responses.encoding import json_response
 from naksha.server.routing.declarations import Router
@@ -43,7 +43,7 @@ class Caller(BaseModel):
     limits: CallerLimits
 
 
-_CALLER: Final = answers(Caller, "The caller.")
+_CALLER: Final = returns(Caller, "The caller.")
 
 
 @router.get("/hub/me", responses=_CALLER)

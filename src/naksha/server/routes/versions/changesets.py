@@ -232,7 +232,7 @@ def _collection(page: Changesets) -> Response:
 
 @router.get(
     "/log",
-    responses=documents.answers("The changesets.", documents.CHANGESET_LOG),
+    responses=documents.returns("The changesets.", documents.CHANGESET_LOG),
     openapi_extra=PROPERTY_QUERY,
 )
 async def read_log(
