@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -102,7 +103,8 @@ class TileService:
         """Return the recent changes of an open storage."""
         found = self._tails.get(storage)
         if found is None:
-            found = self._tails[storage] = CellTail(storage)
+            # A strong reference from a value would keep the key, and so a closed storage, for ever.
+            found = self._tails[storage] = CellTail(weakref.proxy(storage))
         return found
 
     async def uncached(self, render: Render[Other]) -> TileAnswer[Other]:
