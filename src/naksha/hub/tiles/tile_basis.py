@@ -26,10 +26,11 @@ from naksha.hub.write.conflicted_branches import is_for_solving
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.transaction import MAIN
-from naksha.model.version import AtSeq, AtTime, AtTxn, Head
+from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Head
 from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
+    Point,
     RangeRef,
     SingleRef,
     UuidRef,
@@ -46,7 +47,7 @@ _TRANSPARENT: Final = (
 """Handlers that forward reads; what they change or hide follows from their configuration."""
 
 _LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
-"""Points on main that never move."""
+"""Points on main that never move once there is a later version."""
 
 
 class WatchedCollection(NamedTuple):
@@ -59,7 +60,8 @@ class WatchedCollection(NamedTuple):
     overlay: int = MAIN
     """The overlay that is read at HEAD."""
     hides_others: bool = False
-    """Whether its features hide those of other collections, wherever they are."""
+    """Whether its features hide, or are merged with, those of other collections, wherever they
+    are."""
 
 
 class TileBasis(NamedTuple):
@@ -129,20 +131,23 @@ class _Spaces:
     async def _of_view(
         self, view: ViewHandler, below: Sequence[Handler], layers: str, depth: int
     ) -> TileBasis | None:
-        if not (is_head(self._ref) or _is_lasting(self._ref)):
+        if not _is_on_main(self._ref):
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
+        is_lasting = True
         found = view.layers_of(layers)
         for place, layer in enumerate(found):
             basis = await self._of_layer(layer, below, depth)
             if basis is None:
                 return None
-            hides = view.hides and place + 1 < len(found)
+            is_last = place + 1 == len(found)
+            hides = view.hides and (not is_last or (view.merges and place > 0))
             parts += basis.parts
+            is_lasting &= basis.is_lasting
             watched += [one._replace(hides_others=True) for one in basis.watched if hides]
             watched += [one for one in basis.watched if not hides]
-        return TileBasis(tuple(parts), tuple(watched), is_lasting=not watched)
+        return TileBasis(tuple(parts), tuple(watched), is_lasting=is_lasting)
 
     async def _of_layer(
         self, layer: ViewLayer, below: Sequence[Handler], depth: int
@@ -162,7 +167,12 @@ class _Spaces:
                 line.root, line.reader, resolved.collection_id, line.overlay
             )
             return TileBasis((*parts, layers), (watched,))
-        return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=_is_lasting(self._ref))
+        assert isinstance(resolved.at, AtSeq)
+        parsed = parse_ref(self._ref)
+        is_lasting = isinstance(parsed, SingleRef) and await _are_lasting(
+            storage, parsed.branch, [(parsed.point, resolved.at.seq_number)]
+        )
+        return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=is_lasting)
 
 
 async def _of_difference(context: RequestContext, space_id: str, ref: str) -> TileBasis | None:
@@ -186,9 +196,11 @@ async def _of_difference(context: RequestContext, space_id: str, ref: str) -> Ti
     layers = (repr(place.line.layers) for place in (old, new))
     storage = target.storage
     named = (storage.id, str(storage.number), target.collection.id, numbers, *layers)
-    is_lasting = parsed.branch == MAIN_BRANCH and all(
-        isinstance(point, _LASTING) for point in (parsed.first, parsed.last)
-    )
+    points = [
+        (parsed.first, old.version.seq_number),
+        (parsed.last, new.version.seq_number),
+    ]
+    is_lasting = await _are_lasting(storage, parsed.branch, points)
     parts = (space_id, pipeline.fingerprint.hex(), *named)
     return TileBasis(parts, is_lasting=is_lasting, ref=numbers)
 
@@ -203,15 +215,24 @@ def _rights(scope: FeatureScope) -> Sequence[str]:
     return sorted({repr(grant) for grant in scope.grants})
 
 
-def _is_lasting(ref: str) -> bool:
+async def _are_lasting(storage: Storage, branch: str, points: Sequence[tuple[Point, int]]) -> bool:
+    """Return whether points, with the versions that they mean now, always mean these.
+
+    A time means the last version that has it, and the next version may get the same time.
+    """
+    if branch != MAIN_BRANCH or not all(isinstance(point, _LASTING) for point, _ in points):
+        return False
+    times = [number for point, number in points if isinstance(point, AtTime)]
+    return not times or max(times) < (await storage.resolve(HEAD)).seq_number
+
+
+def _is_on_main(ref: str) -> bool:
+    """Whether a reference means HEAD of main, or a version of it, in every storage."""
+    if is_head(ref):
+        return True
     parsed = parse_ref(ref)
     return (
         isinstance(parsed, SingleRef)
         and parsed.branch == MAIN_BRANCH
         and isinstance(parsed.point, _LASTING)
     )
-
-
-def is_lasting_or_head(ref: str) -> bool:
-    """Whether a reference means HEAD of main or a version of it, whatever else happens."""
-    return is_head(ref) or _is_lasting(ref)
