@@ -283,6 +283,23 @@ def test_versions_never_change(client: httpx.Client, town: str) -> None:
     error(again(client, f"{town}/{TILE}?versionRef=99", first), 404)
 
 
+@pytest.mark.parametrize("ref", ["{}", "0..{}"])
+def test_a_version_of_a_dropped_collection_is_not_kept(
+    client: httpx.Client, town: str, ref: str
+) -> None:
+    last = put(client, town, point("in", WEST + 0.01, SOUTH + 0.005))["version"]
+    url = f"{town}/{TILE}?versionRef={ref.format(last)}"
+    path = f"/storages/default/collections/{client.get(town).json()['collectionId']}"
+    client.delete(path, params={"deleteAt": 2**52}).raise_for_status()
+    dropped = client.get(url)
+    assert ids_in(dropped) == set()
+    assert dropped.headers["Cache-Control"] == "no-cache"
+    client.post(f"{path}/restore").raise_for_status()
+    found = again(client, url, dropped)
+    assert ids_in(found) == {"in", "other"}
+    assert found.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+
+
 def test_a_version_that_does_not_exist_yet_is_cached_later(client: httpx.Client, town: str) -> None:
     _, _, last = client.get(f"{town}/{TILE}").headers["ETag"].rstrip('"').rpartition("-")
     url = f"{town}/{TILE}?versionRef={int(last) + 1}"

@@ -51,7 +51,7 @@ _LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
 
 
 class WatchedCollection(NamedTuple):
-    """A collection that a tile at HEAD is rendered from."""
+    """A collection that a tile is rendered from."""
 
     storage: Storage
     reader: StorageReader
@@ -71,6 +71,9 @@ class TileBasis(NamedTuple):
     """Spaces, configurations, rights and storages, with the versions that never change."""
     watched: tuple[WatchedCollection, ...] = ()
     """The collections that are read at HEAD; none for a fixed version."""
+    fixed: tuple[WatchedCollection, ...] = ()
+    """The collections that are read at a fixed version. While one is dropped, the version seems to
+    be empty, until the collection is restored."""
     is_lasting: bool = False
     """Whether the reference means the same version for ever: tags can be moved, and branches with
     the same name be created again."""
@@ -135,6 +138,7 @@ class _Spaces:
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
+        fixed: list[WatchedCollection] = []
         is_lasting = True
         found = view.layers_of(layers)
         for place, layer in enumerate(found):
@@ -144,10 +148,11 @@ class _Spaces:
             is_last = place + 1 == len(found)
             hides = view.hides and (not is_last or (view.merges and place > 0))
             parts += basis.parts
+            fixed += basis.fixed
             is_lasting &= basis.is_lasting
             watched += [one._replace(hides_others=True) for one in basis.watched if hides]
             watched += [one for one in basis.watched if not hides]
-        return TileBasis(tuple(parts), tuple(watched), is_lasting=is_lasting)
+        return TileBasis(tuple(parts), tuple(watched), tuple(fixed), is_lasting)
 
     async def _of_layer(
         self, layer: ViewLayer, below: Sequence[Handler], depth: int
@@ -162,17 +167,15 @@ class _Spaces:
         parts = (storage.id, str(storage.number), resolved.collection_id)
         line = resolved.line
         layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in line.layers)
+        read = WatchedCollection(line.root, line.reader, resolved.collection_id, line.overlay)
         if isinstance(resolved.at, Head):
-            watched = WatchedCollection(
-                line.root, line.reader, resolved.collection_id, line.overlay
-            )
-            return TileBasis((*parts, layers), (watched,))
+            return TileBasis((*parts, layers), (read,))
         assert isinstance(resolved.at, AtSeq)
         parsed = parse_ref(self._ref)
         is_lasting = isinstance(parsed, SingleRef) and await _are_lasting(
             storage, parsed.branch, [(parsed.point, resolved.at.seq_number)]
         )
-        return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=is_lasting)
+        return TileBasis((*parts, layers, repr(resolved.at)), (), (read,), is_lasting)
 
 
 async def _of_difference(context: RequestContext, space_id: str, ref: str) -> TileBasis | None:
@@ -202,7 +205,8 @@ async def _of_difference(context: RequestContext, space_id: str, ref: str) -> Ti
     ]
     is_lasting = await _are_lasting(storage, parsed.branch, points)
     parts = (space_id, pipeline.fingerprint.hex(), *named)
-    return TileBasis(parts, is_lasting=is_lasting, ref=numbers)
+    read = WatchedCollection(storage, new.storage, target.collection.id)
+    return TileBasis(parts, (), (read,), is_lasting, numbers)
 
 
 def is_range(ref: str) -> bool:

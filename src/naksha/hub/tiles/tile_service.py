@@ -186,6 +186,10 @@ class TileService:
             if not isinstance(made, bytes):
                 self._observe(TileOutcome.TOO_LARGE)
                 return TileAnswer(validator, other=made)
+            for one in subject.basis.fixed:
+                if not await changes_inside.exists(one.reader, one.collection):
+                    self._observe(TileOutcome.NOT_CACHEABLE)
+                    return _unvalidated(made)
             self._observe(TileOutcome.RENDERED)
             return self._kept(subject.key, made, TileVersion())
 
