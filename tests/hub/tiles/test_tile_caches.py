@@ -90,6 +90,14 @@ async def test_files_are_bounded_and_those_in_use_stay(tmp_path: Path) -> None:
     assert await tiles.get(KEYS[119]) is not None
 
 
+async def test_files_of_empty_tiles_are_bounded(tmp_path: Path) -> None:
+    tiles = DiskTiles(tmp_path, 40 * 4096)
+    for key in KEYS[:120]:
+        await tiles.put(key, b"", V1)
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert len(files) <= 40
+
+
 async def test_a_large_tile_is_not_kept(tmp_path: Path) -> None:
     tiles = DiskTiles(tmp_path, 100_000)
     await tiles.put(KEYS[1], b"x" * 20_000, V1)

@@ -1,8 +1,11 @@
 """The service under concurrent writes and requests, on real storages."""
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from naksha.hub.tiles.tile_service import TileAnswer, TileOutcome, TileService, 
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
+from naksha.sqlite.storage import SqliteStorage
 from tests.hub.handlers.support import HubUnderTest
 
 BOX = Bbox(13.0, 52.0, 13.02, 52.02)
@@ -196,3 +200,14 @@ async def test_a_tile_with_an_unpublished_change_has_no_version(roads: Roads) ->
         answer = await roads.answer(render=overtaken)
         assert (body(answer), answer.validator) == (b"a,b", None)
         assert roads.counts == {TileOutcome.UNSETTLED: 1}
+
+
+async def test_the_changes_of_a_closed_storage_are_forgotten(tmp_path: Path) -> None:
+    storage = await SqliteStorage.open(tmp_path / "roads.naksha")
+    service = TileService(MemoryTiles(10**6))
+    assert (await service.tail(storage).now()).is_settled
+    tail = weakref.ref(service.tail(storage))
+    await storage.close()
+    del storage
+    gc.collect()
+    assert tail() is None

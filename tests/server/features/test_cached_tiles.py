@@ -283,6 +283,34 @@ def test_versions_never_change(client: httpx.Client, town: str) -> None:
     error(again(client, f"{town}/{TILE}?versionRef=99", first), 404)
 
 
+@pytest.mark.parametrize("ref", ["{}", "0..{}"])
+def test_a_version_of_a_dropped_collection_is_not_kept(
+    client: httpx.Client, town: str, ref: str
+) -> None:
+    last = put(client, town, point("in", WEST + 0.01, SOUTH + 0.005))["version"]
+    url = f"{town}/{TILE}?versionRef={ref.format(last)}"
+    path = f"/storages/default/collections/{client.get(town).json()['collectionId']}"
+    client.delete(path, params={"deleteAt": 2**52}).raise_for_status()
+    dropped = client.get(url)
+    assert ids_in(dropped) == set()
+    assert dropped.headers["Cache-Control"] == "no-cache"
+    client.post(f"{path}/restore").raise_for_status()
+    found = again(client, url, dropped)
+    assert ids_in(found) == {"in", "other"}
+    assert found.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+
+
+def test_a_version_that_does_not_exist_yet_is_cached_later(client: httpx.Client, town: str) -> None:
+    _, _, last = client.get(f"{town}/{TILE}").headers["ETag"].rstrip('"').rpartition("-")
+    url = f"{town}/{TILE}?versionRef={int(last) + 1}"
+    error(client.get(url), 404)
+    put(client, town, point("in", -70, -30))
+    first = client.get(url)
+    assert ids_in(first) == {"other"}
+    assert first.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert again(client, url, first).status_code == 304
+
+
 def test_a_tag_may_be_moved(client: httpx.Client, town: str) -> None:
     client.post(f"{town}/tags", json={"id": "release"}).raise_for_status()
     url = f"{town}/{TILE}?versionRef=release"
@@ -370,6 +398,24 @@ def test_a_union_is_validated_by_its_spaces(client: httpx.Client, town: str) -> 
         changed = again(client, url, first)
         assert "new" in ids_in(changed)
         first = changed
+
+
+def test_a_merged_feature_changes_with_its_parts_elsewhere(client: httpx.Client, town: str) -> None:
+    """Its geometry is that of the upper layer, properties may come from any layer."""
+    below = new_space(client)
+    put(client, below, point("in", -70, -30, note="old"))
+    ids = [id_of(town), id_of(below)]
+    connector = {"id": f"merged-{ids[1]}", "className": "view"}
+    properties = {"spaceIds": ids, "viewType": "MERGED"}
+    client.post("/connectors", json={**connector, "properties": properties}).raise_for_status()
+    url = f"{new_space(client, eventHandlerIds=[connector['id']])}/{TILE}"
+    first = client.get(url)
+    assert b"old" in first.content
+    assert again(client, url, first).status_code == 304
+    put(client, below, point("in", -70, -30, note="new"))
+    changed = again(client, url, first)
+    assert ids_in(changed) == {"in", "other"}
+    assert b"new" in changed.content
 
 
 def test_a_tile_of_a_transformation_is_rendered_each_time(

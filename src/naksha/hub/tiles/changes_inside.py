@@ -36,6 +36,15 @@ async def is_unchanged_inside(
     return True
 
 
+async def exists(reader: StorageReader, collection: str) -> bool:
+    """Return whether a collection exists and is not dropped."""
+    try:
+        await reader.collection(collection)
+    except CollectionNotFound:
+        return False
+    return True
+
+
 async def is_unwritten(storage: Storage, collection: str, since_txn: int) -> bool:
     """Return whether no transaction after one wrote to a collection on main.
 

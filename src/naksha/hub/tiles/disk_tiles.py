@@ -27,6 +27,8 @@ _log: Final = logging.getLogger(__name__)
 _FOLDER_DIGITS: Final = 2
 """Digits of the key that name the folder of a file."""
 _TEMPORARY: Final = ".new-"
+_FILE_BYTES: Final = 4096
+"""Size on disk of an empty tile: its file occupies a block."""
 _SCAN_PARTS: Final = 16
 """After this part of the size was written, the files are counted again."""
 _KEPT_PART: Final = 0.9
@@ -107,7 +109,7 @@ class DiskTiles:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        self._unscanned += len(body)
+        self._unscanned += len(body) + _FILE_BYTES
         if self._unscanned > self._scan_bytes:
             self._unscanned = 0
             self._shrink()

@@ -27,11 +27,13 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.identity.uuids import is_uuid
 from naksha.model.transaction import MAIN
-from naksha.model.version import AtSeq, AtTime, AtTxn, Head
+from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Head
 from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
+    Point,
     RangeRef,
+    SingleRef,
     UuidRef,
     parse_ref,
 )
@@ -46,12 +48,12 @@ _TRANSPARENT: Final = (
 """Handlers that forward reads; what they change or hide follows from their configuration."""
 
 _LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
-"""Points on main that never move."""
+"""Points on main that never move once there is a later version."""
 _HEADS: Final = frozenset({"", "HEAD", MAIN_BRANCH, f"{MAIN_BRANCH}:HEAD"})
 
 
 class WatchedCollection(NamedTuple):
-    """A collection that a tile at HEAD is rendered from."""
+    """A collection that a tile is rendered from."""
 
     storage: Storage
     reader: StorageReader
@@ -60,7 +62,8 @@ class WatchedCollection(NamedTuple):
     overlay: int = MAIN
     """The overlay that is read at HEAD."""
     hides_others: bool = False
-    """Whether its features hide those of other collections, wherever they are."""
+    """Whether its features hide, or are merged with, those of other collections, wherever they
+    are."""
 
 
 class TileBasis(NamedTuple):
@@ -70,6 +73,9 @@ class TileBasis(NamedTuple):
     """Spaces, configurations, rights and storages, with the versions that never change."""
     watched: tuple[WatchedCollection, ...] = ()
     """The collections that are read at HEAD; none for a fixed version."""
+    fixed: tuple[WatchedCollection, ...] = ()
+    """The collections that are read at a fixed version. While one is dropped, the version seems to
+    be empty, until the collection is restored."""
     is_lasting: bool = False
     """Whether the reference means the same version for ever: tags can be moved, and branches with
     the same name be created again."""
@@ -134,16 +140,21 @@ class _Spaces:
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
+        fixed: list[WatchedCollection] = []
+        is_lasting = True
         found = view.layers_of(layers)
         for place, layer in enumerate(found):
             basis = await self._of_layer(layer, below, depth)
             if basis is None:
                 return None
-            hides = view.hides and place + 1 < len(found)
+            is_last = place + 1 == len(found)
+            hides = view.hides and (not is_last or (view.merges and place > 0))
             parts += basis.parts
+            fixed += basis.fixed
+            is_lasting &= basis.is_lasting
             watched += [one._replace(hides_others=True) for one in basis.watched if hides]
             watched += [one for one in basis.watched if not hides]
-        return TileBasis(tuple(parts), tuple(watched), is_lasting=not watched)
+        return TileBasis(tuple(parts), tuple(watched), tuple(fixed), is_lasting)
 
     async def _of_layer(
         self, layer: ViewLayer, below: Sequence[Handler], depth: int
@@ -158,12 +169,15 @@ class _Spaces:
         parts = (storage.id, str(storage.number), resolved.collection_id)
         line = resolved.line
         layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in line.layers)
+        read = WatchedCollection(line.root, line.reader, resolved.collection_id, line.overlay)
         if isinstance(resolved.at, Head):
-            watched = WatchedCollection(
-                line.root, line.reader, resolved.collection_id, line.overlay
-            )
-            return TileBasis((*parts, layers), (watched,))
-        return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=_is_lasting(self._ref))
+            return TileBasis((*parts, layers), (read,))
+        assert isinstance(resolved.at, AtSeq)
+        parsed = parse_ref(self._ref)
+        is_lasting = isinstance(parsed, SingleRef) and await _are_lasting(
+            storage, parsed.branch, [(parsed.point, resolved.at.seq_number)]
+        )
+        return TileBasis((*parts, layers, repr(resolved.at)), (), (read,), is_lasting)
 
 
 async def _of_difference(context: RequestContext, space_id: str, ref: str) -> TileBasis | None:
@@ -187,11 +201,14 @@ async def _of_difference(context: RequestContext, space_id: str, ref: str) -> Ti
     layers = (repr(place.line.layers) for place in (old, new))
     storage = target.storage
     named = (storage.id, str(storage.number), target.collection.id, numbers, *layers)
-    is_lasting = parsed.branch == MAIN_BRANCH and all(
-        isinstance(point, _LASTING) for point in (parsed.first, parsed.last)
-    )
+    points = [
+        (parsed.first, old.version.seq_number),
+        (parsed.last, new.version.seq_number),
+    ]
+    is_lasting = await _are_lasting(storage, parsed.branch, points)
     parts = (space_id, pipeline.fingerprint.hex(), *named)
-    return TileBasis(parts, is_lasting=is_lasting, ref=numbers)
+    read = WatchedCollection(storage, new.storage, target.collection.id)
+    return TileBasis(parts, (), (read,), is_lasting, numbers)
 
 
 def is_range(ref: str) -> bool:
@@ -202,6 +219,17 @@ def is_range(ref: str) -> bool:
 def _rights(scope: FeatureScope) -> Sequence[str]:
     """Return the features that the actor may read as text; grants have no order."""
     return sorted({repr(grant) for grant in scope.grants})
+
+
+async def _are_lasting(storage: Storage, branch: str, points: Sequence[tuple[Point, int]]) -> bool:
+    """Return whether points, with the versions that they mean now, always mean these.
+
+    A time means the last version that has it, and the next version may get the same time.
+    """
+    if branch != MAIN_BRANCH or not all(isinstance(point, _LASTING) for point, _ in points):
+        return False
+    times = [number for point, number in points if isinstance(point, AtTime)]
+    return not times or max(times) < (await storage.resolve(HEAD)).seq_number
 
 
 def _is_lasting(ref: str) -> bool:

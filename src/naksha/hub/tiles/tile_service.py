@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -102,7 +103,8 @@ class TileService:
         """Return the recent changes of an open storage."""
         found = self._tails.get(storage)
         if found is None:
-            found = self._tails[storage] = CellTail(storage)
+            # A strong reference from a value would keep the key, and so a closed storage, for ever.
+            found = self._tails[storage] = CellTail(weakref.proxy(storage))
         return found
 
     async def uncached(self, render: Render[Other]) -> TileAnswer[Other]:
@@ -184,6 +186,10 @@ class TileService:
             if not isinstance(made, bytes):
                 self._observe(TileOutcome.TOO_LARGE)
                 return TileAnswer(validator, other=made)
+            for one in subject.basis.fixed:
+                if not await changes_inside.exists(one.reader, one.collection):
+                    self._observe(TileOutcome.NOT_CACHEABLE)
+                    return _unvalidated(made)
             self._observe(TileOutcome.RENDERED)
             return self._kept(subject.key, made, TileVersion())
 

@@ -166,6 +166,11 @@ class ViewHandler:
         return self._is_layered
 
     @property
+    def merges(self) -> bool:
+        """Whether features with the same id are merged property by property."""
+        return self._is_merged
+
+    @property
     def _has_own(self) -> bool:
         """Whether the space has features of its own on top of the space that it extends."""
         return isinstance(self._layers[0], OwnLayer)
