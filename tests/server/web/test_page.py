@@ -63,7 +63,7 @@ def test_only_files_of_the_page_are_served(client: httpx.Client, path: str) -> N
 
 def test_licences_of_the_bundled_packages_are_served(client: httpx.Client) -> None:
     text = client.get("/web/licenses.md").text
-    assert all(name in text for name in ("maplibre-gl", "preact", "topojson-client"))
+    assert all(name in text for name in ("maplibre-gl", "preact", "world-atlas", "noto-sans"))
 
 
 def test_a_page_that_is_not_built_says_what_to_run(tmp_path: Path) -> None:
