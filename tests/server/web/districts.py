@@ -10,7 +10,14 @@ from tests.server.web.places import feature, write
 
 SPACE = "district"
 SQUARE = [[8.60, 50.10], [8.64, 50.10], [8.64, 50.13], [8.60, 50.13], [8.60, 50.10]]
-CUT_SQUARE = [[8.60, 50.10], [8.64, 50.10], [8.64, 50.12], [8.63, 50.13], [8.60, 50.13], [8.60, 50.10]]
+CUT_SQUARE = [
+    [8.60, 50.10],
+    [8.64, 50.10],
+    [8.64, 50.12],
+    [8.63, 50.13],
+    [8.60, 50.13],
+    [8.60, 50.10],
+]
 FIELD = [[[8.66, 50.10], [8.70, 50.10], [8.70, 50.13], [8.66, 50.13], [8.66, 50.10]]]
 YARD = [[[8.54, 50.10], [8.58, 50.10], [8.58, 50.13], [8.54, 50.13], [8.54, 50.10]]]
 LANE = [[8.56, 50.08], [8.60, 50.085], [8.64, 50.08]]
@@ -51,14 +58,13 @@ def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
             feature("lane", "LineString", BENT_LANE, name="Lane", kind="road"),
             feature("tree", "Point", [8.664, 50.082], name="Tree", kind="tree"),
             feature("yard", "Polygon", YARD, name="Yard", kind="grass"),
-            message="Market day",
         )
     )
-    _write(
+    write(
         ann,
+        SPACE,
         feature("road", "LineString", ROAD, name="New Road", kind="road"),
         feature("lamp", "Point", [8.70, 50.08], name="Lamp", kind="light"),
-        message="Build the new road",
     )
     for name in ("field", "track"):
         ann.delete(f"/hub/spaces/{SPACE}/features/{name}").raise_for_status()
@@ -73,13 +79,9 @@ def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
     return Versions(*found)
 
 
-def _version(client: httpx.Client, *features: dict[str, object], message: str = "") -> int:
-    _write(client, *features, message=message)
-    return _last(client)
-
-
-def _write(client: httpx.Client, *features: dict[str, object], message: str = "") -> None:
+def _version(client: httpx.Client, *features: dict[str, object]) -> int:
     write(client, SPACE, *features)
+    return _last(client)
 
 
 def _last(client: httpx.Client) -> int:
