@@ -10,7 +10,7 @@ from tests.server.web.places import feature, write
 
 SPACE = "district"
 SQUARE = [[8.60, 50.10], [8.64, 50.10], [8.64, 50.13], [8.60, 50.13], [8.60, 50.10]]
-CUT_SQUARE = [
+SQUARE_CUT = [
     [8.60, 50.10],
     [8.64, 50.10],
     [8.64, 50.12],
@@ -54,7 +54,7 @@ def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
     found.append(
         _version(
             ben,
-            feature("square", "Polygon", [CUT_SQUARE], name="Market Square", kind="plaza"),
+            feature("square", "Polygon", [SQUARE_CUT], name="Market Square", kind="plaza"),
             feature("lane", "LineString", BENT_LANE, name="Lane", kind="road"),
             feature("tree", "Point", [8.664, 50.082], name="Tree", kind="tree"),
             feature("yard", "Polygon", YARD, name="Yard", kind="grass"),

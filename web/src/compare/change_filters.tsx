@@ -1,6 +1,6 @@
 /** Filters of changes by author and by area, for comparisons and the log. */
 
-import { useEffect, useMemo } from 'preact/hooks';
+import { useLayoutEffect, useMemo } from 'preact/hooks';
 import type { Area } from '../api/diff';
 import type { MapView } from '../map/map_view';
 import { areaOf, setMore } from '../state/more';
@@ -26,8 +26,8 @@ export function AuthorField() {
 export function AreaField({ mapView }: { mapView: MapView }) {
   const area = areaOf(useStore(view));
   const layer = useMemo(() => new AreaLayer('filter'), []);
-  useEffect(() => mapView.add(layer), [mapView]);
-  useEffect(() => layer.show(area), [area?.join()]);
+  useLayoutEffect(() => mapView.add(layer), [mapView]);
+  useLayoutEffect(() => layer.show(area), [area?.join()]);
   return (
     <div class="button-row">
       <Button icon="target" pressed={area !== null} onClick={() => setMore({ area: extentOf(mapView).join() })}>

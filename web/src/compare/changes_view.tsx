@@ -1,6 +1,6 @@
 /** A list of changes with counts by kind, drawn on the map, and the chosen change in detail. */
 
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import type { Change, ChangeAction } from '../api/diff';
 import { boxOf } from '../map/geometry';
 import type { MapView } from '../map/map_view';
@@ -148,7 +148,7 @@ function useLayers(
     () => (isSwiped ? { left: new ChangeLayers('old'), right: new ChangeLayers('new') } : { right: new ChangeLayers('both') }),
     [isSwiped],
   );
-  useEffect(() => {
+  useLayoutEffect(() => {
     const remove = mapView.add(layers.right);
     const all = [layers.right, ...(layers.left ? [layers.left] : [])];
     const release = takeClicks((event) => {
@@ -161,16 +161,16 @@ function useLayers(
       remove();
     };
   }, [mapView, layers]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const { left } = layers;
     if (!left) return;
     const swipe = new Swipe(mapView, [...(olderLayers ? [olderLayers()] : []), left], labels);
     return () => swipe.destroy();
   }, [mapView, layers, labels.before, labels.after]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     for (const one of [layers.right, layers.left]) one?.show(shown);
   }, [layers, shown]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     for (const one of [layers.right, layers.left]) one?.choose(chosen);
   }, [layers, chosen]);
 }

@@ -1,6 +1,6 @@
 /** Log: the changesets of the space, and what can be done with each of them. */
 
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { getLog, type LogEntry, type LogPage } from '../../api/log';
 import { AreaLayer } from '../../compare/area_layer';
 import { AreaField, AuthorField } from '../../compare/change_filters';
@@ -107,7 +107,7 @@ function LogList({ mapView, space, shown }: { mapView: MapView; space: string; s
 /** Hook: the outline of the changeset below the pointer, or with the focus. */
 function useOutline(mapView: MapView): AreaLayer {
   const layer = useMemo(() => new AreaLayer('changeset'), []);
-  useEffect(() => mapView.add(layer), [mapView]);
+  useLayoutEffect(() => mapView.add(layer), [mapView]);
   return layer;
 }
 
