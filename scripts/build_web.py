@@ -25,6 +25,8 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _PACKAGES: Final = "node_modules"
 _NPM: Final = ("lib", "node_modules", "npm", "bin", "npm-cli.js")
 """npm, in the Python package with Node.js."""
+_CONFIGS: Final = ("vite.config.ts", "vite.viewer.config.mjs")
+"""The page, and the viewer of `naksha diff --map`, which the build of the page would remove."""
 _STAMP: Final = ".naksha-stamp"
 """File with the digest of what a directory was made from."""
 
@@ -52,7 +54,9 @@ def build(root: Path) -> bool:
     if _is_current(target, sources):
         return False
     install_packages(web)
-    _node(web, _PACKAGES, "vite", "bin", "vite.js", arguments=["build", "--logLevel", "warn"])
+    for config in _CONFIGS:
+        arguments = ["build", "--config", config, "--logLevel", "warn"]
+        _node(web, _PACKAGES, "vite", "bin", "vite.js", arguments=arguments)
     (target / _STAMP).write_text(sources)
     return True
 

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import naksha
 from naksha.cli.configuration import connectors, spaces, subscriptions
+from naksha.cli.diff import verb as diff
 from naksha.cli.failures import print_error
 from naksha.cli.jobs import JobGroup
 from naksha.cli.operations import backups, doctor, upkeep
@@ -146,7 +147,7 @@ def token(
         _print("token", signed, as_json)
 
 
-for verbs in (backups, doctor, upkeep):
+for verbs in (diff, backups, doctor, upkeep):
     app.registered_commands += verbs.group.registered_commands
 for group in (realms, storages, spaces, connectors, subscriptions):
     app.add_typer(group)

@@ -64,6 +64,13 @@ class FeatureDiff(msgspec.Struct, frozen=True, gc=False):
         """Return the RFC 6902 patch from the old feature to the new one."""
         return merge.json_patch(self._content(self.old), self._content(self.new))
 
+    def to_json(self) -> bytes:
+        """Encode the difference, with both sides as they are stored."""
+        about = {"id": self.id, "action": self.action.value, "paths": self.paths()}
+        sides = {"old": self.old, "new": self.new}
+        raw = {name: msgspec.Raw(side.raw) for name, side in sides.items() if side is not None}
+        return msgspec.json.encode({**about, **raw})
+
     @staticmethod
     def _content(state: State | None) -> Any:
         return {} if state is None else visible(state)

@@ -41,7 +41,7 @@ export class MapView {
   #styling = 0;
   #unfollow: () => void = () => undefined;
 
-  private constructor(container: HTMLElement) {
+  private constructor(container: HTMLElement, isMain: boolean) {
     const { longitude, latitude, zoom } = view.value.camera ?? WORLD;
     this.map = new MapLibreMap({
       container,
@@ -61,7 +61,7 @@ export class MapView {
     this.map.addControl(new ScaleControl({}), 'bottom-left');
     this.map.addControl(new AttributionControl({ compact: true }), 'bottom-right');
     collapseAttribution(container);
-    this.map.on('moveend', () => view.update({ camera: this.camera }));
+    if (isMain) this.map.on('moveend', () => view.update({ camera: this.camera }));
     this.map.on('style.load', () => this.#attachAll());
     for (const event of ['dataloading', 'styledata', 'movestart'] as const) {
       this.map.on(event, () => {
@@ -86,9 +86,9 @@ export class MapView {
     };
   }
 
-  /** Create the map in an element. */
-  static create(container: HTMLElement): MapView {
-    const made = new MapView(container);
+  /** Create the map in an element; only the main one moves the camera of the view. */
+  static create(container: HTMLElement, { isMain = true } = {}): MapView {
+    const made = new MapView(container, isMain);
     void made.#applyStyle(theme.value);
     return made;
   }

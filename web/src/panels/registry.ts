@@ -4,7 +4,9 @@ import type { ComponentType } from 'preact';
 import type { Me, Space } from '../api/types';
 import type { MapView } from '../map/map_view';
 import type { IconName } from '../ui/icons';
+import { comparePanel } from './compare/compare_panel';
 import { explorePanel } from './explore/explore_panel';
+import { logPanel } from './log/log_panel';
 
 export interface PanelProps {
   readonly mapView: MapView;
@@ -22,4 +24,4 @@ export interface Panel {
   isOffered(space: Space | undefined, me: Me): boolean;
 }
 
-export const PANELS: readonly Panel[] = [explorePanel];
+export const PANELS: readonly Panel[] = [explorePanel, comparePanel, logPanel];

@@ -19,7 +19,7 @@ from naksha.hub.pipeline.version_responses import (
     Rewritten,
 )
 from naksha.model.json_text import open_object
-from naksha.versioning import Changeset, DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
+from naksha.versioning import Changeset, DiffAction, HistoryStep, Tag, UndecidedFeature
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
@@ -94,14 +94,6 @@ def step_json(step: HistoryStep) -> bytes:
         "patch": step.patch(),
     }
     return _encode({**about, "feature": msgspec.Raw(step.state.raw)})
-
-
-def _change_json(change: FeatureDiff) -> bytes:
-    """Encode a feature that differs, with both sides as they are stored."""
-    about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
-    sides = {"old": change.old, "new": change.new}
-    raw = {name: msgspec.Raw(side.raw) for name, side in sides.items() if side is not None}
-    return _encode({**about, **raw})
 
 
 def log_json(page: ChangesetLog) -> dict[str, Any]:
@@ -190,7 +182,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
     yield open_object(head) + b',"changes":['
     separator = b"\n"
     async for change in found.changes:
-        yield separator + _change_json(change)
+        yield separator + change.to_json()
         separator = b",\n"
     yield b"]}"
 

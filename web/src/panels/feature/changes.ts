@@ -19,7 +19,11 @@ export interface StepChanges {
 /** Compare the state of a step with the one before it. */
 export function changesOf(step: HistoryStep, before: HistoryStep | undefined): StepChanges {
   const old = before && before.action !== 'DELETE' ? before.feature : null;
-  const now = step.action === 'DELETE' ? null : step.feature;
+  return featureChanges(old, step.action === 'DELETE' ? null : step.feature);
+}
+
+/** Compare two states of a feature; null is one that does not exist. */
+export function featureChanges(old: Feature | null, now: Feature | null): StepChanges {
   const [oldValues, newValues] = [valuesOf(old), valuesOf(now)];
   const names = new Set([...oldValues.keys(), ...newValues.keys()]);
   const members = [...names]
@@ -63,7 +67,8 @@ export function geometryChangeText(old: Geometry | null, now: Geometry | null): 
 
 const EARTH_RADIUS = 6_371_008.8;
 
-function metresBetween([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[]): number {
+/** Return the distance of two positions on the sphere. */
+export function metresBetween([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[]): number {
   const rad = Math.PI / 180;
   const haversine =
     Math.sin(((y2 - y1) * rad) / 2) ** 2 +
@@ -71,7 +76,7 @@ function metresBetween([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[]): 
   return 2 * EARTH_RADIUS * Math.asin(Math.sqrt(Math.min(1, haversine)));
 }
 
-function distanceText(metres: number): string {
+export function distanceText(metres: number): string {
   if (metres >= 10_000) return `${Math.round(metres / 1000)} km`;
   if (metres >= 1_000) return `${(metres / 1000).toFixed(1)} km`;
   return metres >= 1 ? `${Math.round(metres)} m` : 'less than a metre';

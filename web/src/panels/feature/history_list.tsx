@@ -85,7 +85,7 @@ export function HistoryList({ steps, isComparing, onCompare }: Props) {
   );
 }
 
-function ChangeTable({ members, geometryText }: { members: readonly MemberChange[]; geometryText: string | null }) {
+export function ChangeTable({ members, geometryText }: { members: readonly MemberChange[]; geometryText: string | null }) {
   const [isOpen, setOpen] = useState(false);
   const shown = isOpen ? members : members.slice(0, MEMBERS_SHOWN);
   return (
