@@ -76,7 +76,7 @@ _STORAGE_NUMBER_BITS: Final = 40
 _OWNER_MAINTAINS: Final = (
     "only the role that owns the schema can maintain a storage; open it as that role"
 )
-_LookUp = TypeVar("_LookUp", CellLog, tile_cells.LastChange)
+_LookUp = TypeVar("_LookUp", CellLog, tile_cells.RecordedChange)
 _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 

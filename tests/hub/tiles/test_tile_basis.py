@@ -1,4 +1,4 @@
-"""What determines a tile, and whether it always will."""
+"""Dependencies of a tile, and whether they can change."""
 
 import pytest
 

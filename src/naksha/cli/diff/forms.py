@@ -69,7 +69,7 @@ async def print_changes(comparison: Comparison) -> None:
     async with comparison.opened() as (_, _, changes):
         async for change in changes:
             author = None if change.new is None else change.new.xyz.get("author")
-            rows.append((change.action.value, change.id, author, changes_text(change)))
+            rows.append((change.action.value, change.id, author, _changes_text(change)))
     print_table(rows, COLUMNS)
     typer.echo(counts_text(_counts(Counter(row[0] for row in rows))), err=True)
 
@@ -109,7 +109,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {action}" for action, count in counts.items())
 
 
-def changes_text(change: FeatureDiff) -> str:
+def _changes_text(change: FeatureDiff) -> str:
     """Describe the members of an updated feature that differ; empty for other differences."""
     if change.old is None or change.new is None:
         return ""

@@ -17,7 +17,7 @@ from naksha.model.state import XYZ, State
 from naksha.model.version import Version
 from naksha.versioning import FeatureDiff
 
-CHANGES_MAX: Final = 50_000
+_CHANGES_MAX: Final = 50_000
 """A browser draws no more than this from one file."""
 _VIEWER: Final = ("server", "web", "static", "compare.html")
 _PLACEHOLDER: Final = b"NAKSHA_COMPARISON"
@@ -55,9 +55,9 @@ class MapFile:
         async for change in changes:
             counts[change.action.value] += 1
             found.append(_change_json(change))
-            if len(found) > CHANGES_MAX:
+            if len(found) > _CHANGES_MAX:
                 raise InvalidArgument(
-                    f"There are more than {CHANGES_MAX} differences, too many for one map; choose "
+                    f"There are more than {_CHANGES_MAX} differences, too many for one map; choose "
                     "closer versions, or only some with --author or --bbox",
                     field="map",
                 )

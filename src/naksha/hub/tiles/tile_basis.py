@@ -136,7 +136,7 @@ class _Spaces:
     async def _of_view(
         self, view: ViewHandler, below: Sequence[Handler], layers: str, depth: int
     ) -> TileBasis | None:
-        if not is_lasting_or_head(self._ref):
+        if not _is_lasting_or_head(self._ref):
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
@@ -238,6 +238,6 @@ def _is_lasting(ref: str) -> bool:
     return (point[:1].isdigit() and ".." not in point) or is_uuid(point)
 
 
-def is_lasting_or_head(ref: str) -> bool:
+def _is_lasting_or_head(ref: str) -> bool:
     """Whether a reference means HEAD of main or a version of it, whatever else happens."""
     return ref in _HEADS or _is_lasting(ref)

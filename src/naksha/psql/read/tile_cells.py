@@ -16,7 +16,7 @@ from naksha.psql.sql import queries
 from naksha.spi.tile_cells import CellChange, CellLog
 
 
-class LastChange(NamedTuple):
+class RecordedChange(NamedTuple):
     """The last change of some cells, 0 for none, and how many versions were looked up in the log.
 
     `is_settled` states that every committed transaction was published.
@@ -58,12 +58,12 @@ async def with_pending(connection: Connection, log: CellLog) -> CellLog:
 
 async def last_cell_change(
     connection: Connection, collection: str, box: Bbox, overlay: int, *, is_writable: bool
-) -> LastChange:
+) -> RecordedChange:
     """Return the last change of a cell of the box that is published by now."""
     if overlay != MAIN and not is_overlay(overlay):
-        return LastChange(0, 0, True)
+        return RecordedChange(0, 0, True)
     row = await connection.fetchrow(
         queries()["last_cell_change"], collection, overlay, look_up_cells(box), is_writable
     )
     assert row is not None
-    return LastChange(row["last"], row["unfolded"], row["is_settled"])
+    return RecordedChange(row["last"], row["unfolded"], row["is_settled"])
