@@ -89,7 +89,8 @@ def run(options: Options) -> Report:
         tiles = TileSet(places)
         asyncio.run(tiles.save(hub.port, Path(folder)))
         with tipg(dsn) as tipg_port, bare(Path(folder)) as bare_port:
-            return asyncio.run(_measure(tiles, dsn, hub.port, tipg_port, bare_port, seconds, world))
+            ports = Ports(hub.port, tipg_port, bare_port)
+            return asyncio.run(_measure(tiles, dsn, ports, seconds, world))
 
 
 async def fill(dsn: str, port: int, places: Places) -> None:
@@ -249,7 +250,7 @@ async def bare_app(scope: Any, receive: Callable[[], Any], send: Callable[[Any],
 
 @dataclass
 class Ports:
-    """Where the servers listen."""
+    """Ports of the compared servers."""
 
     hub: int
     tipg: int
