@@ -32,7 +32,7 @@ test: $(STAMP) system web ## Run the tests
 	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 $(PYTEST_ARGS)
 
 test-core: $(STAMP) web ## Run the tests that need no server
-	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -m "not postgres and not redis and not mariadb" $(PYTEST_ARGS)
+	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -m "not postgres and not redis and not mariadb and not browser" $(PYTEST_ARGS)
 
 test-long: $(STAMP) system web ## Run all tests, including those that take minutes
 	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest --long -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 $(PYTEST_ARGS)

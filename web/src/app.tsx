@@ -5,6 +5,7 @@ import type { Me } from './api/types';
 import { offerConsole } from './console';
 import { Header } from './header';
 import { MapView } from './map/map_view';
+import { MapNotice } from './map/notice';
 import { bindPicking } from './map/picking';
 import { bindSpaceLayers } from './map/shown_space';
 import { FeaturePanel } from './panels/feature/feature_panel';
@@ -65,6 +66,7 @@ function Workspace({ me }: { me: Me }) {
       {mapView && <Side mapView={mapView} me={me} />}
       <main class="map-area" aria-label="Map">
         <div class="map" ref={container} />
+        {mapView && space && <MapNotice mapView={mapView} />}
       </main>
       {mapView && space && <TimeBar mapView={mapView} />}
     </div>

@@ -40,6 +40,12 @@ HARMLESS = ("GPU stall due to ReadPixels", "Automatic fallback to software WebGL
 """Messages of the browser about software rendering."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
+
+
 class City(NamedTuple):
     """A hub with keys and the spaces of `places`, with tokens of people and of a reader."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from playwright.async_api import expect
 
 from tests.server.web.conftest import City, Visit
-from tests.server.web.places import MOVED_BRIDGE, first_version
+from tests.server.web.places import MOVED_BRIDGE, feature, first_version
 
 NOW = {"bridge", "main-street", "park", "school"}
 
@@ -71,8 +73,9 @@ async def test_filters_by_property_tag_and_author_apply_to_the_map(
     await page.get_by_label("Last changed by").press("Enter")
     await expect(page.get_by_text("1 feature shown")).to_be_visible()
     assert await visit.ids() == {"bridge"}
-    # The address has the filter: another page shows the same.
     assert "author=ben" in page.url
+    await visit.open("space=city")
+    assert await visit.ids() == NOW
 
 
 async def test_features_are_found_by_id_and_by_text(city: City, visit: Visit) -> None:
@@ -127,3 +130,43 @@ async def test_a_deleted_feature_shows_its_history(city: City, visit: Visit) -> 
     await steps.nth(1).get_by_role("button", name=f"Map at version {first}").click()
     assert "cafe" in await visit.ids()
     await expect(page.get_by_role("heading", name="Café Zürich")).to_be_visible()
+
+
+async def test_tiles_that_do_not_arrive_are_an_error_with_a_way_out(
+    city: City, visit: Visit
+) -> None:
+    page = await visit.open("space=city", token=city.ann)
+    await page.route("**/tile/web/**", lambda route: route.abort())
+    await page.get_by_label("Last changed by").fill("ben")
+    await page.get_by_label("Last changed by").press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("The hub does not respond")
+    await page.unroute("**/tile/web/**")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    assert await visit.ids() == {"bridge"}
+
+
+async def test_a_large_space_is_shown_as_a_sample_until_the_map_is_close(
+    city: City, visit: Visit
+) -> None:
+    with city.client(city.ann) as client:
+        client.post("/hub/spaces", json={"id": "large"}).raise_for_status()
+        for row in range(8):
+            body = {"type": "FeatureCollection", "features": [*dots(row)]}
+            headers = {"Accept": "application/x-empty"}
+            answer = client.put("/hub/spaces/large/features", json=body, headers=headers)
+            answer.raise_for_status()
+    await visit.page.reload()
+    page = await visit.open("space=large", token=city.ann)
+    notice = page.get_by_text("A sample is shown. Zoom in to see all of the 32,000 features.")
+    await expect(notice).to_be_visible()
+    assert 0 < len(await visit.ids()) < 8_000
+    await page.goto(f"{city.url}#space=large&map=12.00/50.10000/8.10000")
+    await visit.map_idle()
+    await expect(notice).to_have_count(0)
+
+
+def dots(row: int) -> Iterator[dict[str, Any]]:
+    """4,000 features in a row of the space `large`."""
+    for n in range(4_000):
+        yield feature(f"dot-{row}-{n}", "Point", [8 + n / 20_000, 50 + row / 40], name="dot")

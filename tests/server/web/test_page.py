@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from naksha.model.errors import InvalidArgument
 from naksha.server.process.main import greeting
 from naksha.server.process.settings import ServerSettings, check
+from naksha.server.web.files import page_files
 from naksha.server.web.page import content_security_policy, page_response
 from naksha.testing.servers.hub_server import HubServer
 
@@ -61,13 +63,23 @@ def test_only_files_of_the_page_are_served(client: httpx.Client, path: str) -> N
 
 def test_licences_of_the_bundled_packages_are_served(client: httpx.Client) -> None:
     text = client.get("/web/licenses.md").text
-    assert all(name in text for name in ("maplibre-gl", "preact", "topojson-client"))
+    assert all(name in text for name in ("maplibre-gl", "preact", "world-atlas", "noto-sans"))
 
 
 def test_a_page_that_is_not_built_says_what_to_run(tmp_path: Path) -> None:
     response = page_response(ServerSettings(), None, tmp_path)
     assert response.status_code == 503
     assert b"scripts/setup.sh web" in bytes(response.body)
+
+
+def test_a_page_that_is_built_again_is_served_without_a_restart(tmp_path: Path) -> None:
+    assert page_files(tmp_path) == {}
+    (tmp_path / "web").mkdir()
+    for number, name in enumerate(("a-12345678.js", "b-12345678.js"), 1):
+        (tmp_path / "web" / name).write_text("1")
+        (tmp_path / "index.html").write_text(name)
+        os.utime(tmp_path / "index.html", (number, number))
+        assert name in page_files(tmp_path)
 
 
 def test_a_style_of_the_settings_allows_its_hosts(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.async_api import expect
+import asyncio
+from contextlib import suppress
+
+from playwright.async_api import Error, Route, expect
 
 from tests.server.web.conftest import City, Visit
 from tests.server.web.places import first_version
@@ -55,3 +58,29 @@ async def test_a_link_shows_the_same_version_filter_and_place(city: City, visit:
     assert await visit.ids() == {"cafe"}
     zoom = await page.evaluate("() => naksha.mapView.map.getZoom()")
     assert zoom == 12
+
+
+async def test_the_last_version_is_shown_however_fast_the_slider_moves(
+    city: City, visit: Visit
+) -> None:
+    page = await visit.open("space=city", token=city.ann)
+    with city.client(city.ann) as client:
+        first = first_version(client)
+    late = f"versionRef={first}&"
+
+    async def delayed(route: Route) -> None:
+        # The tiles of the version before arrive after those of the last one.
+        await asyncio.sleep(1.5 if late in route.request.url else 0)
+        with suppress(Error):  # the page cancelled the request
+            await route.continue_()
+
+    await page.route("**/tile/web/**", delayed)
+    await page.get_by_role("slider", name="Version").focus()
+    await page.keyboard.press("Home")
+    await page.wait_for_timeout(300)
+    await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("ArrowRight")
+    assert await visit.ids() == {"bridge", "main-street", "park"}
+    await page.wait_for_timeout(2_000)
+    assert await visit.ids() == {"bridge", "main-street", "park"}
+    await page.unroute("**/tile/web/**")

@@ -71,7 +71,7 @@ export class MapView {
     this.map.on('idle', () => {
       this.#isQuiet = true;
     });
-    // Tiles report their errors themselves, in words.
+    // Tiles report their errors in words.
     this.map.on('error', ({ error }) => console.debug('map:', error));
     this.map.getCanvas().setAttribute('aria-label', 'Map. Arrow keys move it, plus and minus zoom.');
     const ends = [
@@ -96,6 +96,15 @@ export class MapView {
   /** Whether the map shows everything: the base map, its parts, and the tiles in view. */
   get isIdle(): boolean {
     return this.#isStyled && this.#isQuiet && this.map.loaded() && !this.map.isMoving();
+  }
+
+  /** Wait until the map shows everything, but not longer than given. */
+  async whenIdle(milliseconds: number): Promise<void> {
+    if (this.isIdle) return;
+    await Promise.race([
+      new Promise((resolve) => void this.map.once('idle', resolve)),
+      new Promise((resolve) => setTimeout(resolve, milliseconds)),
+    ]);
   }
 
   get palette(): Palette {

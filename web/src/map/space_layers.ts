@@ -8,7 +8,7 @@ import type {
   SymbolLayerSpecification,
   VectorTileSource,
 } from 'maplibre-gl';
-import { tileTemplate, type TileQuery } from '../api/tiles';
+import { supersedeTiles, tileTemplate, type TileQuery } from '../api/tiles';
 import { FIRST_LABEL_LAYER, LABEL_FONT } from './basemap';
 import type { MapPart } from './map_view';
 import type { Palette } from './palette';
@@ -44,9 +44,11 @@ export class SpaceLayers implements MapPart {
   attach(map: MapLibreMap, palette: Palette): void {
     this.#map = map;
     this.#palette = palette;
+    const template = tileTemplate(this.#query, SPACE_SOURCE);
+    supersedeTiles(null, template);
     map.addSource(SPACE_SOURCE, {
       type: 'vector',
-      tiles: [tileTemplate(this.#query)],
+      tiles: [template],
       minzoom: 0,
       maxzoom: 16,
       promoteId: 'id',
@@ -70,17 +72,25 @@ export class SpaceLayers implements MapPart {
 
   /** Show other tiles; those of before stay until the new ones have been loaded. */
   show(query: TileQuery): void {
-    const isSame = tileTemplate(query) === tileTemplate(this.#query);
+    const before = tileTemplate(this.#query, SPACE_SOURCE);
+    const now = tileTemplate(query, SPACE_SOURCE);
     const isOther = query.space !== this.#query.space;
     this.#query = query;
-    if (isSame || !this.#map || !this.#palette) return;
+    if (now === before) return;
+    supersedeTiles(before, now);
+    if (!this.#map || !this.#palette) return;
     if (isOther) {
       const map = this.#map;
       this.detach(map);
       this.attach(map, this.#palette);
       return;
     }
-    this.#map.getSource<VectorTileSource>(SPACE_SOURCE)?.setTiles([tileTemplate(query)]);
+    this.reload();
+  }
+
+  /** Request the tiles again. */
+  reload(): void {
+    this.#map?.getSource<VectorTileSource>(SPACE_SOURCE)?.setTiles([tileTemplate(this.#query, SPACE_SOURCE)]);
   }
 
   /** Change the look of the features. */

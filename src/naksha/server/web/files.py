@@ -1,4 +1,4 @@
-"""Files of the map page, read once per worker."""
+"""Files of the map page, read once per worker and build."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ class PageFile(NamedTuple):
         return cls(content, media_type, zipped)
 
 
-@lru_cache(maxsize=1)
 def page_files(directory: Path = DIRECTORY) -> Mapping[str, PageFile]:
     """Return the page's files by name, without its HTML; empty if it has not been built."""
+    start = directory / START
+    return _files_of(directory, start.stat().st_mtime_ns) if start.is_file() else {}
+
+
+@lru_cache(maxsize=1)
+def _files_of(directory: Path, built_ns: int) -> Mapping[str, PageFile]:
+    """Read the files of one build, which `built_ns` tells apart from the next one."""
     return {path.name: PageFile.read(path) for path in directory.glob("web/*") if path.is_file()}
 
 

@@ -22,6 +22,8 @@ interface Hit {
 
 const HITS_MAX = 30;
 const HITS_PER_SEARCH = 10;
+/** Time for the map to load what is in view, before it is searched. */
+const VIEW_MILLISECONDS = 3_000;
 
 export function FindForm({ mapView, space }: { mapView: MapView; space: Space }) {
   const shown = useStore(view);
@@ -104,6 +106,7 @@ async function find(
   );
   const hits = new Map<string, Hit>();
   for (const feature of pages.flat()) hits.set(feature.id, hitOf(feature));
+  await mapView.whenIdle(VIEW_MILLISECONDS);
   const lower = wanted.toLowerCase();
   for (const { id, properties } of featuresInView(mapView.map)) {
     if (hits.size >= HITS_MAX) break;

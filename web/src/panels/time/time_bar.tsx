@@ -13,6 +13,8 @@ import './time.css';
 
 /** Least time between two steps of the animation, so that each can be seen. */
 const STEP_MILLISECONDS = 700;
+/** The next step does not wait longer for the map. */
+const DRAWN_MILLISECONDS = 5_000;
 
 export function TimeBar({ mapView }: { mapView: MapView }) {
   const found = useStore(timeline);
@@ -167,7 +169,7 @@ function usePlay(mapView: MapView, entries: readonly LogEntry[]): [boolean, (on:
       const next = version === null ? 0 : positionOf(all, version) + 1;
       show(all, next);
       if (next >= all.length - 1) setPlaying(false);
-      else timer = window.setTimeout(() => whenDrawn(mapView, step), STEP_MILLISECONDS);
+      else timer = window.setTimeout(() => void mapView.whenIdle(DRAWN_MILLISECONDS).then(step), STEP_MILLISECONDS);
     };
     step();
     return () => {
@@ -176,9 +178,4 @@ function usePlay(mapView: MapView, entries: readonly LogEntry[]): [boolean, (on:
     };
   }, [isPlaying, mapView]);
   return [isPlaying, setPlaying];
-}
-
-function whenDrawn({ map }: MapView, call: () => void): void {
-  if (map.areTilesLoaded()) call();
-  else void map.once('idle', call);
 }
