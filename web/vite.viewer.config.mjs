@@ -5,6 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { build, defineConfig } from 'vite';
 
 const TARGET = 'es2023';
+/** MapLibre starts its worker from a data: URL if the page is a file. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'unsafe-inline'",
@@ -12,7 +13,7 @@ const POLICY = [
   'img-src data: blob:',
   'font-src data:',
   'connect-src data: blob:',
-  'worker-src blob:',
+  'worker-src blob: data:',
 ].join('; ');
 
 export default defineConfig({

@@ -34,12 +34,13 @@ class Versions(NamedTuple):
     ann: int
 
 
-def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
+def fill_district(ann: httpx.Client, ben: httpx.Client, space: str = SPACE) -> Versions:
     """Write the space, the tag `survey` and the branch `plan`."""
-    ann.post("/hub/spaces", json={"id": SPACE, "title": "District"}).raise_for_status()
+    ann.post("/hub/spaces", json={"id": space, "title": "District"}).raise_for_status()
     found = [
         _version(
             ann,
+            space,
             feature("square", "Polygon", [SQUARE], name="Square", kind="plaza"),
             feature("field", "Polygon", FIELD, name="Field", kind="grass"),
             feature("lane", "LineString", LANE, name="Lane", kind="road"),
@@ -50,10 +51,11 @@ def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
         )
     ]
     tag = {"id": "survey", "version": found[0]}
-    ann.post(f"/hub/spaces/{SPACE}/tags", json=tag).raise_for_status()
+    ann.post(f"/hub/spaces/{space}/tags", json=tag).raise_for_status()
     found.append(
         _version(
             ben,
+            space,
             feature("square", "Polygon", [SQUARE_CUT], name="Market Square", kind="plaza"),
             feature("lane", "LineString", BENT_LANE, name="Lane", kind="road"),
             feature("tree", "Point", [8.664, 50.082], name="Tree", kind="tree"),
@@ -62,28 +64,28 @@ def fill_district(ann: httpx.Client, ben: httpx.Client) -> Versions:
     )
     write(
         ann,
-        SPACE,
+        space,
         feature("road", "LineString", ROAD, name="New Road", kind="road"),
         feature("lamp", "Point", [8.70, 50.08], name="Lamp", kind="light"),
     )
     for name in ("field", "track"):
-        ann.delete(f"/hub/spaces/{SPACE}/features/{name}").raise_for_status()
-    ann.delete(f"/hub/spaces/{SPACE}/features/kiosk").raise_for_status()
-    found.append(_last(ann))
+        ann.delete(f"/hub/spaces/{space}/features/{name}").raise_for_status()
+    ann.delete(f"/hub/spaces/{space}/features/kiosk").raise_for_status()
+    found.append(_last(ann, space))
     branch = {"id": "plan", "baseRef": "main:HEAD"}
-    ann.post(f"/hub/spaces/{SPACE}/branches", json=branch).raise_for_status()
+    ann.post(f"/hub/spaces/{space}/branches", json=branch).raise_for_status()
     planned = feature("pond", "Point", [8.62, 50.07], name="Pond", kind="water")
     body = {"type": "FeatureCollection", "features": [planned]}
-    path = f"/hub/spaces/{SPACE}/features"
+    path = f"/hub/spaces/{space}/features"
     ann.put(path, params={"versionRef": "plan"}, json=body).raise_for_status()
     return Versions(*found)
 
 
-def _version(client: httpx.Client, *features: dict[str, object]) -> int:
-    write(client, SPACE, *features)
-    return _last(client)
+def _version(client: httpx.Client, space: str, *features: dict[str, object]) -> int:
+    write(client, space, *features)
+    return _last(client, space)
 
 
-def _last(client: httpx.Client) -> int:
-    found = client.get(f"/hub/spaces/{SPACE}/log", params={"limit": 1}).json()
+def _last(client: httpx.Client, space: str) -> int:
+    found = client.get(f"/hub/spaces/{space}/log", params={"limit": 1}).json()
     return int(found["changesets"][0]["version"])

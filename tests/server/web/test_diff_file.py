@@ -48,6 +48,8 @@ async def test_it_opens_from_disk_without_a_network(browser: Browser, tmp_path: 
     added = "{ layers: ['changes-vertices-added'] }"
     drawn = await page.evaluate(f"() => naksha.mapView.map.queryRenderedFeatures({added}).length")
     assert drawn == 2
+    box = await page.get_by_role("region", name="Map.").bounding_box()
+    assert box and (box["width"], box["height"]) > (700, 600)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     await page.screenshot(path=SCREENSHOTS / "diff-file.png")
     await page.get_by_role("button", name="Swipe").click()

@@ -57,7 +57,7 @@ function LogFilters({ mapView, shown }: { mapView: MapView; shown: View }) {
       </div>
       <AreaField mapView={mapView} />
       {isFiltered && (
-        <Button kind="quiet" onClick={() => setMore({ text: null, by: null, area: null, since: null, until: null })}>
+        <Button onClick={() => setMore({ text: null, by: null, area: null, since: null, until: null })}>
           Show all
         </Button>
       )}
