@@ -30,8 +30,9 @@ async def test_it_opens_from_disk_without_a_network(browser: Browser, tmp_path: 
     fill(location)
     done = run("diff", "--storage", location, "places", "survey", "HEAD", "--map", str(path))
     assert done.returncode == 0, done.stderr
-    options = {"width": 1100, "height": 760}
-    context = await browser.new_context(offline=True, viewport=options, reduced_motion="reduce")
+    context = await browser.new_context(
+        offline=True, viewport={"width": 1100, "height": 760}, reduced_motion="reduce"
+    )
     page = await context.new_page()
     problems: list[str] = []
     requests: list[str] = []
