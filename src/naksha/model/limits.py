@@ -140,6 +140,9 @@ TILE_CACHED_PARTS: Final = 8
 TILE_PLANS_MAX: Final = 20_000
 """Requests for tiles whose plans a process remembers, per configuration: about 2 KiB each."""
 
+TILE_TAGS_MAX: Final = 8
+"""Entity tags of one tile that a request can name; a client has one, a shared cache a few."""
+
 TILE_CONFIRMED_MAX: Final = 10_000
 """Tiles of clients whose validity a process remembers although it has not rendered them."""
 

@@ -2,6 +2,7 @@
 
 from naksha.hub.tiles.tile_basis import TileBasis
 from naksha.hub.tiles.tile_key import TileVersion, known_versions, tile_key, validator_of
+from naksha.model import limits
 
 BASIS = TileBasis(("roads", "abc"))
 
@@ -31,6 +32,13 @@ def test_a_validator_is_read_back() -> None:
         assert known_versions(other, tag) == []
     for wrong in (None, "", "*", f'"{key}-"', f'"{key}-1..2"', f"{key}-1", f'"{key}-{"9" * 300}"'):
         assert known_versions(key, wrong) == []
+
+
+def test_a_request_can_name_a_few_versions_only() -> None:
+    key = tile_key(BASIS, ())
+    given = [TileVersion((number,)) for number in range(1, 1000)]
+    header = ", ".join(validator_of(key, version) for version in given)
+    assert known_versions(key, header) == given[: limits.TILE_TAGS_MAX]
 
 
 def test_versions_are_compared_by_storage() -> None:

@@ -44,3 +44,15 @@ def test_a_file_that_cannot_be_read_has_no_version(
     assert missing.get(missing.version()) is None
     assert watch.get(version) == "old"
     watch.close()
+
+
+def test_a_value_that_was_read_before_another_connection_was_opened_is_old(
+    watch: FileWatch[str], path: Path
+) -> None:
+    before = watch.version()
+    watch.close()
+    shell(path, "UPDATE naksha_storage SET app_id = 'desk'")
+    watch.version()
+    watch.keep(before, "read before the commit")
+    assert watch.get(watch.version()) is None
+    watch.close()

@@ -9,12 +9,12 @@ from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from naksha.hub.tiles.tile_basis import TileBasis
+from naksha.model import limits
 
 _RELEASE: Final = version("naksha")
 """Another release may render the same features differently."""
 _HASH_DIGITS: Final = 40
 _TAG: Final = re.compile(rf'(?:W/)?"([0-9a-f]{{{_HASH_DIGITS}}})(?:-([0-9.]{{1,200}}))?"')
-ANY: Final = "*"
 
 
 class TileVersion(NamedTuple):
@@ -57,9 +57,12 @@ def validator_of(key: str, version: TileVersion) -> str:
 
 
 def known_versions(key: str, if_none_match: str | None) -> list[TileVersion]:
-    """Return the versions of a tile that the client has, from the header `If-None-Match`."""
+    """Return versions of a tile that the client has, from the header `If-None-Match`.
+
+    Each may be looked up in the storage, so only the first ones are returned.
+    """
     if not if_none_match or key not in if_none_match:
         return []
     tags = (_TAG.fullmatch(tag.strip()) for tag in if_none_match.split(","))
     found = [TileVersion.parse(tag[2] or "") for tag in tags if tag is not None and tag[1] == key]
-    return [one for one in found if one is not None]
+    return [one for one in found if one is not None][: limits.TILE_TAGS_MAX]
