@@ -55,7 +55,7 @@ def lines(town: str, *arguments: str) -> list[list[str]]:
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
-def test_a_line_per_feature_says_what_changed_and_who_did_it(town: str) -> None:
+def test_each_line_has_the_changes_of_a_feature_and_their_author(town: str) -> None:
     done = run("diff", "--storage", town, "places", "survey", "HEAD")
     assert done.stderr == "1 created, 1 updated, 1 deleted\n"
     long = '"' + "x" * 39 + "…"

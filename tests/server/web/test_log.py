@@ -85,7 +85,7 @@ async def test_a_changeset_is_reverted_and_rolled_back_after_a_dry_run(
     assert names(city) == {"bench", "field", "kiosk", "lane", "square", "track", "tree"}
 
 
-async def test_what_a_reader_may_not_do_is_not_offered(
+async def test_readers_are_not_offered_what_they_may_not_do(
     city: City, fresh_visit: Visit, versions: Versions
 ) -> None:
     page = await fresh_visit.open(
