@@ -42,6 +42,7 @@ async def test_two_versions_are_compared_in_a_list_and_on_the_map(
     counts = page.get_by_role("group", name="Kinds of change").get_by_role("button")
     await expect(counts).to_have_text(["3 created", "3 changed", "3 deleted"])
     await expect(page.get_by_role("list", name="Changes").get_by_role("button")).to_have_count(9)
+    await page.get_by_role("button", name="Show all on the map").click()
     assert await drawn(visit) == ALL
     await visit.picture("compare")
     await counts.nth(1).click()

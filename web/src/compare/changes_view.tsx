@@ -31,7 +31,7 @@ interface Props {
   /** Whether the versions are shown beside each other; else both are drawn on one map. */
   readonly isSwiped: boolean;
   /** Make the features of the older version, for the map on the left. */
-  readonly olderLayers?: (() => SpaceLayers) | undefined;
+  readonly olderLayers?: (() => SpaceLayers | null) | undefined;
   /** Show a feature with all that is known of it. */
   readonly onOpen?: ((id: string) => void) | undefined;
 }
@@ -142,7 +142,7 @@ function useLayers(
   chosen: Change | undefined,
   isSwiped: boolean,
   labels: SwipeLabels,
-  olderLayers: (() => SpaceLayers) | undefined,
+  olderLayers: (() => SpaceLayers | null) | undefined,
 ): void {
   const layers = useMemo(
     () => (isSwiped ? { left: new ChangeLayers('old'), right: new ChangeLayers('new') } : { right: new ChangeLayers('both') }),
@@ -164,7 +164,8 @@ function useLayers(
   useLayoutEffect(() => {
     const { left } = layers;
     if (!left) return;
-    const swipe = new Swipe(mapView, [...(olderLayers ? [olderLayers()] : []), left], labels);
+    const older = olderLayers?.();
+    const swipe = new Swipe(mapView, older ? [older, left] : [left], labels);
     return () => swipe.destroy();
   }, [mapView, layers, labels.before, labels.after]);
   useLayoutEffect(() => {

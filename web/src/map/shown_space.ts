@@ -71,7 +71,8 @@ export function bindSpaceLayers(mapView: MapView): () => void {
   };
 }
 
-function tileQuery(of: View): TileQuery | null {
+/** Return the query of the tiles that a view shows. */
+export function tileQuery(of: View): TileQuery | null {
   if (of.space === null) return null;
   return {
     space: of.space,

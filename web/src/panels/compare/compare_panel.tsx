@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { getDiff } from '../../api/diff';
 import { AreaField, AuthorField } from '../../compare/change_filters';
 import { ChangesView } from '../../compare/changes_view';
+import { tileQuery } from '../../map/shown_space';
 import { SpaceLayers } from '../../map/space_layers';
 import { revision, timeline } from '../../state/data';
 import { useLoaded } from '../../state/loading';
@@ -67,14 +68,17 @@ function ComparePanel({ mapView, space }: PanelProps) {
           changes={found.value}
           isSwiped={isSwiped}
           labels={{ before: nameOf(choices, from), after: nameOf(choices, to || MAIN) }}
-          olderLayers={() =>
-            new SpaceLayers({ space: space.id, versionRef: from, filter: '', revision: changed }, spaceStyle.value)
-          }
+          olderLayers={() => olderLayers(from)}
           onOpen={(id) => view.update({ feature: id })}
         />
       )}
     </div>
   );
+}
+
+function olderLayers(from: string): SpaceLayers | null {
+  const query = tileQuery(view.value);
+  return query && new SpaceLayers({ ...query, versionRef: from, filter: '' }, spaceStyle.value);
 }
 
 function exchange(from: string, to: string): void {
