@@ -124,6 +124,10 @@ smallest ones."""
 TILE_CELL_CHANGES_MAX: Final = 2_000
 """Entries of a reply about changed tile cells; if there are more, the reply has none of them."""
 
+TILE_REPLY_CELLS_MAX: Final = 20_000
+"""Cells of a reply about changed tile cells that a process keeps: more would stop it for longer
+than some 50 ms; it then begins again, as with TILE_TAIL_CELLS_MAX."""
+
 TILE_TAIL_CELLS_MAX: Final = 500_000
 """Changed tile cells that a process keeps in memory per storage, about 50 MiB; if there are more,
 it begins again, and looks up in the storage what changed before."""

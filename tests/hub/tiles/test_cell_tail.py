@@ -155,6 +155,23 @@ async def test_too_many_changes_are_dropped() -> None:
     assert tail.last_change("roads", 0, BERLIN) == 0
 
 
+async def test_a_reply_with_too_many_cells_is_not_kept() -> None:
+    """Recording them would stop the process for seconds."""
+
+    class Busy(SlowLog):
+        async def cell_log(self, after_txn: int) -> CellLog:
+            cells = [*range(1 << 24, (1 << 24) + 500)]
+            many = [CellChange(txn, "roads", 0, cells) for txn in range(1, 101)]
+            pending = [CellChange(txn, "roads", 0, cells) for txn in range(101, 201)]
+            return CellLog(100, 100, is_settled=False, changes=many, pending=pending)
+
+    tail = CellTail(Busy())
+    moment = await tail.now()
+    assert (tail.start, tail.txn) == (100, 100)
+    assert (moment.is_settled, moment.pending) == (False, None)
+    assert moment.has_pending("rails", 0, ROME)
+
+
 async def test_a_log_without_changes_begins_again() -> None:
     class Long(SlowLog):
         async def cell_log(self, after_txn: int) -> CellLog:

@@ -211,3 +211,23 @@ async def test_the_changes_of_a_closed_storage_are_forgotten(tmp_path: Path) -> 
     del storage
     gc.collect()
     assert tail() is None
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+async def test_one_request_goes_on_for_all_when_a_rendering_is_cancelled(
+    roads: Roads, is_fixed: bool
+) -> None:
+    if is_fixed:
+        roads.subject = roads.subject._replace(basis=TileBasis(("1",)))
+
+    async def slow() -> bytes:
+        await asyncio.sleep(60)
+        return b""
+
+    first = asyncio.create_task(roads.answer(render=slow))
+    await asyncio.sleep(0.05)
+    later = [asyncio.create_task(roads.answer()) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    first.cancel()
+    assert {body(one) for one in await asyncio.gather(*later)} == {b"a"}
+    assert roads.renderings == 1

@@ -124,7 +124,7 @@ class CellTail:
         finally:
             self._asking = None
             ended.set_result(None)
-        if log.is_settled or log.pending is None:
+        if log.is_settled or log.pending is None or _are_many(log.pending):
             return CellMoment(log.txn, log.is_settled)
         pending: dict[tuple[str, int], ChangedCells] = {}
         _record(pending, log.pending)
@@ -132,7 +132,7 @@ class CellTail:
 
     def _add(self, log: CellLog) -> None:
         # The numbers of a storage that was replaced by an earlier state go back.
-        if log.changes is None or log.txn < self.txn:
+        if log.changes is None or log.txn < self.txn or _are_many(log.changes):
             self._restart(log.txn)
             return
         _record(self._changed, log.changes)
@@ -143,6 +143,10 @@ class CellTail:
     def _restart(self, txn: int) -> None:
         self.start = self.txn = txn
         self._changed.clear()
+
+
+def _are_many(changes: Sequence[CellChange]) -> bool:
+    return sum([len(change.cells) for change in changes]) > limits.TILE_REPLY_CELLS_MAX
 
 
 def _record(changed: dict[tuple[str, int], ChangedCells], changes: Sequence[CellChange]) -> None:

@@ -28,6 +28,9 @@ from naksha.model import limits
 from naksha.spi.storage import Storage
 
 Other = TypeVar("Other")
+_WAITS_MAX: Final = 3
+"""How often a request waits for another one that renders its tile, and may fail or be cancelled,
+before it renders the tile itself."""
 _GZIP_LEVEL: Final = 6
 """A tile is compressed once and sent many times."""
 
@@ -118,7 +121,7 @@ class TileService:
         """Return a tile that shows the version of a moment after this call."""
         if not subject.basis.watched:
             return await self._of_version(subject, if_none_match, render)
-        has_waited = False
+        waits = 0
         while True:
             moments = await self._now(subject)
             if not _is_settled(subject, moments):
@@ -128,9 +131,9 @@ class TileService:
             found = await self._unchanged(subject, if_none_match, moments)
             if found is not None:
                 return found
-            if has_waited or not await self._wait_for_others(subject.key):
+            if waits == _WAITS_MAX or not await self._wait_for_others(subject.key):
                 return await self._render(subject, moments, render)
-            has_waited = True
+            waits += 1
 
     async def known(
         self, subject: TileSubject, if_none_match: str | None
@@ -177,8 +180,10 @@ class TileService:
             self._observe(TileOutcome.UNMODIFIED)
             return TileAnswer(validator)
         tile = await self._cached(subject.key)
-        if tile is None and await self._wait_for_others(subject.key):
+        waits = 0
+        while tile is None and waits < _WAITS_MAX and await self._wait_for_others(subject.key):
             tile = await self._cached(subject.key)
+            waits += 1
         if tile is not None:
             return TileAnswer(validator, tile)
         with self._rendered_once(subject.key):
