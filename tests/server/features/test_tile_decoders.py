@@ -80,7 +80,7 @@ def in_python(tile: bytes, space: str) -> list[dict[str, Any]]:
 
 
 def in_javascript(tile: bytes, space: str) -> list[dict[str, Any]]:
-    command = [NODE, DECODE, str(ZOOM), str(X), str(Y)]
+    command = [str(NODE), str(DECODE), *map(str, (ZOOM, X, Y))]
     done = subprocess.run(command, input=tile, capture_output=True, cwd=ROOT / "web", check=False)
     assert done.returncode == 0, done.stderr.decode()
     features: list[dict[str, Any]] = json.loads(done.stdout)
