@@ -14,7 +14,16 @@ OPERATIONS = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
 OPEN = {"GET /hub", "GET /hub/health-status", "GET /token-api/tokens/{token}"}
-"""Operations that need no rights."""
+"""Operations that need no token."""
+WITHOUT_RIGHTS = OPEN | {
+    "GET /hub/me",
+    "GET /metrics",
+    "GET /ogc",
+    "GET /ogc/conformance",
+    "GET /ogc/tileMatrixSets",
+    "GET /ogc/tileMatrixSets/{tileMatrixSetId}",
+}
+"""Operations that a token without rights allows."""
 MINE = "mine"
 """A space of the caller."""
 
@@ -68,6 +77,10 @@ IDS = {
     "version": "1",
     "type": "web",
     "tileId": "0_0_0",
+    "tileMatrixSetId": "WebMercatorQuad",
+    "tileMatrix": "0",
+    "tileRow": "0",
+    "tileCol": "0",
     "token": "WORD",
 }
 _BOX = {"west": "-180", "south": "-90", "east": "180", "north": "90"}
@@ -89,7 +102,10 @@ def _virtual(kind: str, space: str) -> dict[str, Any]:
 _ASKED = [
     Ask("GET /hub"),
     Ask("GET /hub/health-status", {"detailed": "true"}),
+    Ask("GET /hub/me"),
     Ask("GET /metrics"),
+    *(Ask(f"GET /ogc{path}") for path in ("", "/conformance", "/tileMatrixSets")),
+    Ask("GET /ogc/tileMatrixSets/{tileMatrixSetId}"),
     Ask("GET /token-api/tokens/{token}"),
     # ---- What is configured
     Ask("GET /hub/spaces", {"owner": "*", "includeConnectors": "true", "includeCounts": "true"}),
@@ -190,6 +206,15 @@ _ASKED = [
     Ask(f"GET {_SPACE}/bbox", {**_BOX, "clustering": "hexbin"}),
     Ask(f"GET {_SPACE}/tile/{{type}}/{{tileId}}"),
     Ask(f"GET {_SPACE}/tile/{{type}}/{{tileId}}", ids={"tileId": "0_0_0.mvt"}),
+    Ask(f"GET {_SPACE}/tilejson"),
+    Ask(f"GET {_SPACE}/style"),
+    *(
+        Ask(f"GET /ogc/collections/{{space_id}}/tiles{path}")
+        for path in (
+            *("", "/{tileMatrixSetId}"),
+            "/{tileMatrixSetId}/{tileMatrix}/{tileRow}/{tileCol}",
+        )
+    ),
     Ask(f"GET {_SPACE}/spatial", {"lat": "1", "lon": "1", "radius": "10"}),
     Ask(f"GET {_SPACE}/spatial", {"refSpaceId": "WORD-space", "refFeatureId": "WORD-feature"}),
     Ask(
@@ -213,7 +238,7 @@ _ASKED = [
     *(
         Ask(f"GET {_SPACE}/{path}")
         for path in (
-            *("changesets", "changesets/statistics", "changesets/{version}", "history"),
+            *("changesets", "changesets/statistics", "changesets/{version}", "history", "log"),
             *("history/statistics", "tags", "tags/{tag_id}", "branches", "branches/{branch_id}"),
             *("branches/{branch_id}/conflicts", "features/{feature_id}/history"),
         )

@@ -33,7 +33,6 @@ from naksha.versioning.version_refs import (
     MAIN_BRANCH,
     Point,
     RangeRef,
-    SingleRef,
     UuidRef,
     parse_ref,
 )
@@ -136,7 +135,7 @@ class _Spaces:
     async def _of_view(
         self, view: ViewHandler, below: Sequence[Handler], layers: str, depth: int
     ) -> TileBasis | None:
-        if not _is_lasting_or_head(self._ref):
+        if not (is_head_of_main(self._ref) or _is_lasting(self._ref)):
             return None  # its layers may understand a name differently
         parts: list[str] = [layers]
         watched: list[WatchedCollection] = []
@@ -173,9 +172,9 @@ class _Spaces:
         if isinstance(resolved.at, Head):
             return TileBasis((*parts, layers), (read,))
         assert isinstance(resolved.at, AtSeq)
-        parsed = parse_ref(self._ref)
-        is_lasting = isinstance(parsed, SingleRef) and await _are_lasting(
-            storage, parsed.branch, [(parsed.point, resolved.at.seq_number)]
+        is_lasting = _is_lasting(self._ref) and (
+            not _is_time(self._ref)
+            or resolved.at.seq_number < (await storage.resolve(HEAD)).seq_number
         )
         return TileBasis((*parts, layers, repr(resolved.at)), (), (read,), is_lasting)
 
@@ -238,6 +237,15 @@ def _is_lasting(ref: str) -> bool:
     return (point[:1].isdigit() and ".." not in point) or is_uuid(point)
 
 
-def _is_lasting_or_head(ref: str) -> bool:
-    """Whether a reference means HEAD of main or a version of it, whatever else happens."""
-    return ref in _HEADS or _is_lasting(ref)
+def _is_time(ref: str) -> bool:
+    """Whether a lasting reference is a time: it has other characters than the digits of a number.
+
+    A time means the last version that has it, and the next version may get the same time.
+    """
+    point = ref.removeprefix(f"{MAIN_BRANCH}:")
+    return not point.isdigit() and not is_uuid(point)
+
+
+def is_head_of_main(ref: str) -> bool:
+    """Whether a reference means HEAD of main, without parsing it."""
+    return ref in _HEADS

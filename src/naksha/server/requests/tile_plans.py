@@ -9,14 +9,13 @@ from weakref import WeakKeyDictionary
 from starlette.requests import Request
 
 from naksha.hub.auth.rights import Rights
-from naksha.hub.handlers.views.view import is_head
 from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.query_language.query_string import decoded, raw_pairs
 from naksha.hub.query_language.tiles import MapTile
 from naksha.hub.tiles.cell_tail import TileArea
 from naksha.hub.tiles.changes_inside import LEVEL_MIN
-from naksha.hub.tiles.tile_basis import basis_of
+from naksha.hub.tiles.tile_basis import basis_of, is_head_of_main
 from naksha.hub.tiles.tile_key import tile_key
 from naksha.hub.tiles.tile_service import TileSubject
 from naksha.model import limits
@@ -104,7 +103,7 @@ class TilePlans:
         subject = await _subject(http, space_id, context, requested)
         made = TilePlan(rights, subject, requested)
         # What has no basis may have one later, when the version exists or the storage is back.
-        if subject is not None and (subject.basis.is_lasting or is_head(requested.ref)):
+        if subject is not None and (subject.basis.is_lasting or is_head_of_main(requested.ref)):
             if len(plans) >= self._count_max:
                 plans.clear()
             plans[key] = made
