@@ -574,7 +574,7 @@ async def test_a_grown_collection_is_dumped_and_restored(
 async def test_a_load_into_an_empty_collection_gives_it_sixteen_partitions(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply_staged, "FILL_FEATURES_MIN", 30)
+    monkeypatch.setattr(apply_staged, "_FILL_FEATURES_MIN", 30)
     await written(storage, "roads", [point(f"r{n}") for n in range(30)])
     assert await partitions_of(await connect(), "roads") == 16
     assert (await storage.collection("roads")).partitions == 16
