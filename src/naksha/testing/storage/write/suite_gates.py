@@ -179,7 +179,7 @@ class TestBranchingOff:
         await rolled_back(places.storage, work)
         (overlay,) = made
         layers = (BranchLayer(overlay, None), BranchLayer(MAIN, base.txn))
-        with pytest.raises(NotFound, match=r"overlay \d+ was deleted"):
+        with pytest.raises(NotFound, match=r"deleted while it was in use"):
             await Handle(places.storage.on_branch(layers), places.name).live()
         assert [content(s)["properties"] for s in await places.live()] == [{"n": 0}]
 
