@@ -23,8 +23,7 @@ DROP FUNCTION
     naksha_tx_log(text, text, int8, int8, int8, int8, geometry, int8[]),
     naksha_tx_count(naksha_collection, int8, int8, int8, int8, geometry, int8[]),
     naksha_after_write(naksha_collection, int8, int8, int8, int8, geometry, int8[]),
-    naksha_bulk_finish(text, int, int8, int8, geometry, int8[]), naksha_stage_index,
-    naksha_stage_leaf, naksha_staged_index;
+    naksha_bulk_finish(text, int, int8, int8, geometry, int8[]), naksha_staged_index;
 CREATE FUNCTION naksha_tx_log(text, text, int8, int8, int8, int8, geometry) RETURNS void
 RETURN NULL;
 CREATE FUNCTION naksha_tx_count(naksha_collection, int8, int8, int8, int8, geometry) RETURNS void
@@ -32,14 +31,10 @@ RETURN NULL;
 CREATE FUNCTION naksha_after_write(naksha_collection, int8, int8, int8, int8, geometry)
 RETURNS void RETURN NULL;
 CREATE FUNCTION naksha_bulk_finish(text, int, int8, int8, geometry) RETURNS void RETURN NULL;
-CREATE FUNCTION naksha_stage_index(int, text, bool, OUT int8, OUT geometry)
-RETURN (0, NULL::geometry);
-CREATE FUNCTION naksha_stage_leaf(int, text, int8, text, text, bool, OUT int8, OUT geometry)
-RETURN (0, NULL::geometry);
 CREATE FUNCTION naksha_staged_index(int, text, bool, OUT int8, OUT geometry)
 RETURN (0, NULL::geometry);
 CREATE TABLE naksha_tx_new_2020 (LIKE naksha_tx);
-DELETE FROM naksha_migration WHERE name LIKE '0014%' OR name LIKE 'schema:%'
+DELETE FROM naksha_migration WHERE name LIKE '0015%' OR name LIKE 'schema:%'
 """
 """Takes back the tile cells in the log, and the functions that changed with them."""
 
