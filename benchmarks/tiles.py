@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 import msgspec
+import numpy as np
 
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
 from benchmarks._http import (
@@ -51,8 +52,9 @@ from naksha.testing.storage.input_batches import given_batch
 SPACE: Final = "places"
 CONNECTIONS: Final = 4
 CHUNK: Final = 50_000
-HITS: Final = (100, 1_000)
-"""Number of features of a tile."""
+PLACES_PER_HIT: Final = 10_000
+"""A tile has at least one of so many features, 100 of a million, and at most ten times that."""
+ZOOMS: Final = range(5, 13)
 WARM: Final = 100
 """Number of tiles that are requested again and again."""
 BUFFER: Final = 16
@@ -138,9 +140,9 @@ class TileSet:
     """Tiles around places: some that are requested again and again, others once."""
 
     def __init__(self, places: Places) -> None:
-        found = places.tiles(*HITS, seed=1)
-        count = min(places.count // 20, 20_000)
-        distinct = list(dict.fromkeys(islice(found, 2 * count)))
+        least = max(places.count // PLACES_PER_HIT, 2)
+        distinct = list(_crowded(places, least, 10 * least))
+        random.Random(1).shuffle(distinct)
         self.warm, self.cold = distinct[:WARM], distinct[WARM:]
         self.validators: list[str] = []
 
@@ -162,6 +164,17 @@ class TileSet:
 
     def warm_tile(self, number: int) -> Tile:
         return self.warm[number % len(self.warm)]
+
+
+def _crowded(places: Places, least: int, most: int) -> Iterator[Tile]:
+    """Generate the tiles of all zooms that have a number of places inside."""
+    x = (places.lon + 180) / 360
+    y = (1 - np.arcsinh(np.tan(np.radians(places.lat))) / np.pi) / 2
+    for zoom in ZOOMS:
+        cells = np.column_stack([x, y]) * 2**zoom
+        found, counts = np.unique(cells.astype(np.int64), axis=0, return_counts=True)
+        for column, row in found[(counts >= least) & (counts <= most)].tolist():
+            yield column, row, zoom
 
 
 class Validated:
